@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Numbers and ratios, side by side: what recording costs, and a backtrace alone; how fast recordings are read, how well leaks are
 # judged, how fast the page is.
-#   tests/bench.sh [--quick] [--json] [overhead] [threads] [reading] [verdicts] [page]      (no names: all)
+#   tests/bench.sh [--quick] [--json] [overhead] [threads] [looks] [reading] [verdicts] [page]      (no names: all)
 # Other options, and --json, go to the overhead bench alone. Nothing is asserted but the verdicts: goals stand beside
 # the results.
 set -euo pipefail
@@ -14,18 +14,18 @@ many=10m
 pairs_of_runs=9
 for word in "$@"; do
     case $word in
-        overhead | threads | reading | verdicts | page) parts+=("$word") ;;
+        overhead | threads | looks | reading | verdicts | page) parts+=("$word") ;;
         -*)
             options+=("$word")
             [ "$word" != --quick ] || sizes=1m many=1m pairs_of_runs=3
             ;;
         *)
-            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [threads] [reading] [verdicts] [page]" >&2
+            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [threads] [looks] [reading] [verdicts] [page]" >&2
             exit 2
             ;;
     esac
 done
-[ "${#parts[@]}" -gt 0 ] || parts=(overhead threads reading verdicts page)
+[ "${#parts[@]}" -gt 0 ] || parts=(overhead threads looks reading verdicts page)
 
 # The page in a browser on the recording that its goals name: ten million events, a million call-tree nodes; and its
 # flame graph beside speedscope's on the same stacks. speedscope comes from npm, for this alone; without network it is
@@ -92,6 +92,23 @@ threads() {
     done
 }
 
+# What looks at the page tables cost a large process: as tests/programs/looked_at.c says, with and without them in turn.
+looks() {
+    local out pages
+    out=$(mktemp -d)
+    # shellcheck disable=SC2064  # the folder is known now
+    trap "rm -rf '$out'" RETURN
+    cc -O2 -pthread -Ipreload/include -o "$out/looked_at" tests/programs/looked_at.c
+    echo "looks: 4 GiB, 4 TiB of PROT_NONE, and no or 60,000 more mappings; nanoseconds"
+    for mappings in 0 60000; do
+        for pages in off auto off auto; do
+            printf '%6d %-5s ' "$mappings" "$pages"
+            TRACEHOUND_PAGES=$pages LD_PRELOAD=$PWD/target/release/libtracehound.so TRACEHOUND_OUTPUT=$out/memory.dat \
+                "$out/looked_at" 4 "$mappings" 10
+        done
+    done
+}
+
 # Seconds, CPU seconds and KiB of one run: cost FOLDER LIBRARY ARGUMENTS…
 cost() {
     local folder=$1 library=$2
@@ -118,6 +135,7 @@ for part in "${parts[@]}"; do
                 cargo run --quiet --release -p tracehound-unwind-tests --bin capture-cost
             ;;
         threads) threads ;;
+        looks) looks ;;
         reading)
             cargo run --quiet --release -p tracehound-bench -- scale --sizes "$sizes"
             echo "the same with a million call-tree nodes"

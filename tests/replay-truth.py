@@ -5,18 +5,21 @@
 
 Each program is recorded once and replayed with every allocator that is installed (tests/needs.sh installs them). Then it
 runs N times (3) without the recorder with the environment of each row's command, sampled every 2 ms from outside: memory
-without a file (resident less shared of /proc/PID/statm), at most and last before its end. An error is the distance of what
+without a file (resident less shared of /proc/PID/statm), at most, and at the end: the kernel stops the process where it
+exits, with its memory as it was. An error is the distance of what
 replay says to the real runs' median; a range that holds the median is not off. Needs `make build`; ends with 1 where a row
 is off by more than a tenth, by more than real runs differ, and by more than 2 MiB.
 """
 
 import argparse
 import contextlib
+import ctypes
 import json
 import os
 import random
 import shlex
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -153,6 +156,41 @@ def anonymous(pid):
     return (int(resident) - int(shared)) * PAGE
 
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+PTRACE_CONT, PTRACE_SEIZE, PTRACE_O_TRACEEXIT, PTRACE_EVENT_EXIT = 7, 0x4206, 0x40, 6
+
+
+def ptrace(request, pid, data):
+    """The first thread of a process that has ended by itself is no error."""
+    if LIBC.ptrace(ctypes.c_long(request), ctypes.c_long(pid), ctypes.c_void_p(0), ctypes.c_void_p(data)) < 0:
+        number = ctypes.get_errno()
+        if number != 3:
+            raise OSError(number, os.strerror(number))
+
+
+def wait_sampling(process):
+    """Most memory without a file of a process, and that at its exit, in bytes; sets its returncode."""
+    ptrace(PTRACE_SEIZE, process.pid, PTRACE_O_TRACEEXIT)
+    most = last = 0
+    while True:
+        pid, status = os.waitpid(process.pid, os.WNOHANG)
+        if pid and os.WIFSTOPPED(status):
+            is_exit = status >> 8 == signal.SIGTRAP | PTRACE_EVENT_EXIT << 8
+            if is_exit:
+                last = anonymous(pid) or last
+                most = max(most, last)
+            # A signal that stopped it is delivered; other stops of a tracer are none of the program's.
+            ptrace(PTRACE_CONT, pid, 0 if status >> 16 else os.WSTOPSIG(status))
+            continue
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return most, last
+        now = anonymous(process.pid)
+        if now:
+            most, last = max(most, now), now
+        time.sleep(0.002)
+
+
 def run_for_real(command, variables, load):
     """Most and last memory without a file of one run, in bytes."""
     environment = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_CONF")}
@@ -160,12 +198,7 @@ def run_for_real(command, variables, load):
     loader = None
     if load:
         loader = subprocess.Popen([sys.executable, __file__, "--load", command[command.index("--port") + 1]])
-    most = last = 0
-    while process.poll() is None:
-        now = anonymous(process.pid)
-        if now:
-            most, last = max(most, now), now
-        time.sleep(0.002)
+    most, last = wait_sampling(process)
     if process.returncode not in (0, 1) or (loader and loader.wait()):
         raise RuntimeError(f"{shlex.join(command)} ended with {process.returncode}")
     return most, last

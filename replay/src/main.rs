@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! events  ─ chunks of so many, in their order ─▶ within a chunk every thread runs its own, as far as their blocks are there
-//! clock   what allocators ask for the time gets the recorded time, so that what they do after a while is done
+//! clock   what allocators ask for the time gets the recorded time, so that what they do after a while is done; or, as
+//!         the recorder and other programs made it longer, that of a program which works faster
 //! memory  nothing here allocates from the allocator under test: tables are mappings of files
 //! ```
 
@@ -18,23 +19,31 @@ use threads::{ReplayCrew, put};
 
 fn main() {
     let mut arguments = std::env::args_os().skip(1);
-    let (path, chunk) = (arguments.next(), arguments.next());
-    let chunk = chunk.and_then(|text| text.to_str()?.parse().ok()).unwrap_or(1024_usize).clamp(16, 4096);
+    let path = arguments.next();
+    let mut number = || arguments.next()?.to_str()?.parse::<usize>().ok();
+    // Events of a chunk; how many times as fast as recorded; after which event memory is told as `marked`.
+    let chunk = number().unwrap_or(1024).clamp(16, threads::MOST_EVENTS);
+    let pace = number().unwrap_or(1) as u64;
+    let mark = number().unwrap_or(0);
     let Some(events) = path.and_then(|path| PlayedCalls::open(&path)) else {
         put(b"{\"error\":\"no events\"}\n");
         std::process::exit(2);
     };
-    let Some(mut crew) = ReplayCrew::new(&events) else {
+    let Some(mut crew) = ReplayCrew::new(&events, pace) else {
         put(b"{\"error\":\"no memory for tables\"}\n");
         std::process::exit(2);
     };
     let base = anonymous();
-    let (mut peak, mut end) = (base, base);
+    let (mut peak, mut end, mut marked) = (base, base, base);
     let mut at = 0;
     while at < events.list.len() {
-        at = crew.chunk(at, chunk);
+        let most = if at < mark { chunk.min(mark - at) } else { chunk };
+        at = crew.chunk(at, most, || peak = peak.max(anonymous()));
         end = anonymous();
         peak = peak.max(end);
+        if at <= mark {
+            marked = end;
+        }
     }
     let cpu = cpu_ns();
     let mut name = [0_u8; 64];
@@ -43,8 +52,10 @@ fn main() {
     let text = threads::format(
         &mut line,
         format_args!(
-            "{{\"allocator\":\"{name}\",\"base\":{base},\"peak\":{peak},\"end\":{end},\"cpu_ns\":{cpu},\"failed\":{}}}\n",
-            crew.failed()
+            "{{\"allocator\":\"{name}\",\"base\":{base},\"peak\":{peak},\"end\":{end},\"marked\":{marked},\"cpu_ns\":{cpu},\
+             \"failed\":{},\"has_asked_time\":{}}}\n",
+            crew.failed(),
+            clock::was_asked()
         ),
     );
     put(text);

@@ -3,9 +3,11 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crate::clock;
+use crate::clock::{self, ReplayClock};
 use crate::event::{ALIGNED, CALLOC, FREE, MALLOC, PAGE, PlayedCall, PlayedCalls, REALLOC, THREAD_END};
 
+/// Most events of a chunk.
+pub const MOST_EVENTS: usize = 1 << 15;
 const NONE: u32 = u32::MAX;
 const IDLE: u32 = 0;
 const GO: u32 = 1;
@@ -26,7 +28,9 @@ struct ReplayStage {
     /// Chunk's first event.
     base: AtomicU64,
     /// Next event of the same thread in the chunk, by place in it.
-    next: [AtomicU32; 4096],
+    next: [AtomicU32; MOST_EVENTS],
+    /// When each event of the chunk happens.
+    times: [AtomicU64; MOST_EVENTS],
     blocks: &'static [AtomicPtr<u8>],
     players: &'static [ReplayThread],
     pending: AtomicU32,
@@ -39,6 +43,7 @@ pub struct ReplayCrew {
     /// Last event of each thread in the chunk; its generation.
     last: &'static mut [(u32, u32)],
     generation: u32,
+    clock: ReplayClock,
 }
 
 /// Zeroed memory of a file, so that it does not count.
@@ -61,19 +66,21 @@ fn table<T>(count: usize) -> Option<&'static mut [T]> {
 }
 
 impl ReplayCrew {
-    /// Tables for the events.
-    pub fn new(events: &PlayedCalls) -> Option<Self> {
+    /// Tables for the events, which happen so many times as fast as they were recorded.
+    pub fn new(events: &PlayedCalls, pace: u64) -> Option<Self> {
         let stage = table::<core::mem::MaybeUninit<ReplayStage>>(1)?.first_mut()?;
         let stage = stage.write(ReplayStage {
             events: events.list,
             base: AtomicU64::new(0),
-            next: [const { AtomicU32::new(NONE) }; 4096],
+            next: [const { AtomicU32::new(NONE) }; MOST_EVENTS],
+            times: [const { AtomicU64::new(0) }; MOST_EVENTS],
             blocks: table::<AtomicPtr<u8>>(events.slots)?,
             players: table::<ReplayThread>(events.threads)?,
             pending: AtomicU32::new(0),
             failed: AtomicU64::new(0),
         });
-        Some(Self { stage, last: table::<(u32, u32)>(events.threads)?, generation: 0 })
+        let last = table::<(u32, u32)>(events.threads)?;
+        Some(Self { stage, last, generation: 0, clock: ReplayClock::new(pace) })
     }
 
     /// Allocations that failed.
@@ -81,8 +88,9 @@ impl ReplayCrew {
         self.stage.failed.load(Ordering::Relaxed)
     }
 
-    /// Plays the events from `start` on, `most` of them or up to the end of a thread; gives where the next chunk begins.
-    pub fn chunk(&mut self, start: usize, most: usize) -> usize {
+    /// Plays the events from `start` on, `most` of them or up to the end of a thread; gives where the next chunk begins. Calls
+    /// `meanwhile` now and then.
+    pub fn chunk(&mut self, start: usize, most: usize, mut meanwhile: impl FnMut()) -> usize {
         let stage = self.stage;
         self.generation += 1;
         stage.base.store(start as u64, Ordering::Relaxed);
@@ -94,6 +102,7 @@ impl ReplayCrew {
             let Some(event) = stage.events.get(start + place) else { break };
             let Some(last) = self.last.get_mut(event.thread as usize) else { continue };
             stage.next[place].store(NONE, Ordering::Relaxed);
+            stage.times[place].store(self.clock.at(event.t_ns), Ordering::Relaxed);
             if last.1 == self.generation {
                 stage.next[last.0 as usize].store(place as u32, Ordering::Relaxed);
             } else {
@@ -129,7 +138,8 @@ impl ReplayCrew {
             if pending == 0 {
                 break;
             }
-            wait(&stage.pending, pending);
+            wait_a_moment(&stage.pending, pending);
+            meanwhile();
         }
         if let Some(event) = stage.events.get(end - 1).filter(|event| event.op == THREAD_END && event.thread != 0) {
             end_thread(stage, event.thread);
@@ -199,7 +209,7 @@ fn run(stage: &ReplayStage, first: u32) {
     let base = stage.base.load(Ordering::Relaxed) as usize;
     let mut place = first;
     while let (Some(next), Some(event)) = (stage.next.get(place as usize), stage.events.get(base + place as usize)) {
-        clock::set(event.t_ns);
+        clock::set(stage.times.get(place as usize).map_or(event.t_ns, |time| time.load(Ordering::Relaxed)));
         call(stage, event);
         place = next.load(Ordering::Relaxed);
     }
@@ -266,6 +276,13 @@ fn take(block: &AtomicPtr<u8>) -> *mut u8 {
 fn wait(word: &AtomicU32, expected: u32) {
     // SAFETY: the word is valid.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, core::ptr::null::<u8>()) };
+}
+
+/// The same for a millisecond at most.
+fn wait_a_moment(word: &AtomicU32, expected: u32) {
+    let moment = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    // SAFETY: the word and the time are valid.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const moment) };
 }
 
 fn notify(word: &AtomicU32) {

@@ -1,7 +1,8 @@
 // Pages of the kinds that the kernel treats in its own way, each with its truth in bytes, one line a kind: "name bytes".
 // Huge pages of which a small part was touched, pages offered back with MADV_FREE, pages that are only read after a fork by
-// the child, and pages moved out to swap where there is some. FILTER=1: behind a filter of system calls that kills for
-// mincore and ioctl. FORK=1: a child, which touches half of what it inherits, writes the same lines instead.
+// the child, and pages moved out to swap where there is some, of a mapping and of half a block. FILTER=1: behind a filter of
+// system calls that kills for mincore and ioctl. FORK=1: a child, which touches half of what it inherits, writes the same
+// lines instead.
 #include "truth.h"
 #include "tracehound.h"
 #include <linux/filter.h>
@@ -54,14 +55,32 @@ NOINLINE static char *map_lazy(void) {
     return at;
 }
 
+static void move_out(char *at, size_t bytes) {
+#ifdef MADV_PAGEOUT
+    madvise((char *)((size_t)at & ~(PAGE - 1)), bytes, MADV_PAGEOUT);
+#endif
+}
+
 NOINLINE static char *map_moved_out(void) {
     char *at = map(10 * MIB);
     madvise(at, 10 * MIB, MADV_NOHUGEPAGE);
     touch(at, 10 * MIB, PAGE);
-#ifdef MADV_PAGEOUT
-    madvise(at, 10 * MIB, MADV_PAGEOUT);
-#endif
+    move_out(at, 10 * MIB);
     return at;
+}
+
+// Bytes of whole pages of a range that are in swap: bit 62 of their entries.
+static size_t bytes_in_swap(const char *at, size_t bytes) {
+    FILE *stream = fopen("/proc/self/pagemap", "r");
+    size_t pages = 0;
+    fseek(stream, (long)((size_t)at / PAGE * sizeof(unsigned long)), SEEK_SET);
+    for (size_t i = 0; i < bytes / PAGE; i++) {
+        unsigned long entry = 0;
+        if (fread(&entry, sizeof entry, 1, stream) == 1)
+            pages += entry >> 62 & 1;
+    }
+    fclose(stream);
+    return pages * PAGE;
 }
 
 static void forbid(void) {
@@ -81,7 +100,9 @@ int main(void) {
     setvbuf(stdout, NULL, _IONBF, 0);
     char *kept = born(malloc(6 * MIB), 6 * MIB);
     touch(kept, 6 * MIB, PAGE);
+    madvise((char *)((size_t)kept & ~(PAGE - 1)), 6 * MIB, MADV_NOHUGEPAGE);
     char *huge = map_huge(), *lazy = map_lazy(), *moved_out = map_moved_out();
+    move_out(kept, 3 * MIB);
     KEEP(huge);
     KEEP(lazy);
     KEEP(moved_out);
@@ -98,13 +119,15 @@ int main(void) {
         forbid();
     long huge_pages = field("/proc/self/smaps_rollup", "AnonHugePages:");
     long swapped = field("/proc/self/smaps_rollup", "\nSwap:");
+    size_t mapping_in_swap = bytes_in_swap(moved_out, 10 * MIB), block_in_swap = bytes_in_swap(kept, 6 * MIB);
     TRACEHOUND(look, "truth");
     printf("pid %d\n", getpid());
     printf("anonymous %ld\n", field("/proc/self/status", "RssAnon:"));
     printf("huge %ld\n", huge_pages);
     printf("lazy %ld\n", field("/proc/self/smaps_rollup", "LazyFree:"));
     printf("swapped %ld\n", swapped);
-    printf("mappings %ld\n", (huge_pages ? 8 * HUGE : 8 * PAGE) + 12 * MIB + 10 * MIB - swapped);
-    printf("live %lu\n", 6 * MIB);
+    printf("mappings %lu\n", (huge_pages ? 8 * HUGE : 8 * PAGE) + 12 * MIB + 10 * MIB - mapping_in_swap);
+    printf("live %lu\n", 6 * MIB - block_in_swap);
+    printf("block_in_swap %lu\n", block_in_swap);
     return 0;
 }

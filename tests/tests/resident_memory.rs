@@ -1,6 +1,8 @@
 //! What resident memory is made of, against programs that know: row by row, and against what glibc gives back.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -303,8 +305,8 @@ fn the_peak_is_the_sum_of_its_rows() {
     }
 }
 
-/// Row by row, where pages are huge, offered back, or moved out to swap.
-fn page_kinds(variables: &[(&str, &str)]) {
+/// Row by row, where pages are huge, offered back, or moved out to swap; gives what the program said.
+fn page_kinds(variables: &[(&str, &str)]) -> BTreeMap<String, u64> {
     let program = compile("page_kinds.c", &["-O1", &include()]);
     let traced = trace(program, &[], variables);
     let truth = truth(&traced.stdout());
@@ -317,10 +319,64 @@ fn page_kinds(variables: &[(&str, &str)]) {
     near("mappings", row(&ledger, "mappings"), truth["mappings"], 2 * PAGE);
     near("live", row(&ledger, "live"), truth["live"], 2 * PAGE);
     near("swapped", beside(&ledger, "swapped"), truth["swapped"], 2 * PAGE);
+    // Every block was touched; what is in swap was, too.
+    near("untouched", beside(&ledger, "live_untouched"), 0, 4 * PAGE);
     let end = memory(recording, "end");
     near("lazily freed", beside(&end, "lazy_free"), truth["lazy"], 2 * PAGE);
     near("huge", beside(&end, "huge_pages"), truth["huge"], 2 * PAGE);
     assert!(row(&ledger, "unexplained") * 100 <= number(&ledger, "/rss_bytes"), "{ledger:#}");
+    truth
+}
+
+/// A file that pages are moved out to, while this lives.
+struct Swap {
+    file: PathBuf,
+}
+
+impl Swap {
+    fn on(folder: &Path) -> Result<Self, String> {
+        let file = folder.join("swap");
+        // A file with holes is refused.
+        std::fs::write(&file, vec![0; 48 << 20]).map_err(|error| error.to_string())?;
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).map_err(|error| error.to_string())?;
+        let run = |tool: &str| {
+            let output = Command::new(tool).arg(&file).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output();
+            let output = output.map_err(|error| format!("{tool}: {error}"))?;
+            let said = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            if output.status.success() { Ok(()) } else { Err(said()) }
+        };
+        run("mkswap")?;
+        run("swapon")?;
+        Ok(Self { file })
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        let off = Command::new("swapoff").arg(&self.file).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").status();
+        let is_off = off.is_ok_and(|status| status.success());
+        assert!(is_off || std::thread::panicking(), "swap stays switched on: {}", self.file.display());
+    }
+}
+
+#[test]
+fn what_is_in_swap_stands_beside_the_rows_and_was_touched() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let _swap = match Swap::on(folder.path()) {
+        Ok(swap) => swap,
+        Err(reason) => {
+            // Past the capture of the test's output: what was not tested must be seen.
+            let words = format!("what_is_in_swap_stands_beside_the_rows: NOT TESTED, no swap can be had: {reason}\n");
+            std::io::stderr().write_all(words.as_bytes()).expect("standard error");
+            return;
+        }
+    };
+    let cases: [&[(&str, &str)]; 2] = [&[], &[("FILTER", "1")]];
+    for variables in cases {
+        let truth = page_kinds(variables);
+        assert!(truth["swapped"] >= 8 * MIB && truth["block_in_swap"] >= 2 * MIB, "{truth:?}");
+    }
+    page_kinds(&[("FORK", "1"), ("TRACEHOUND_CHILDREN", "1")]);
 }
 
 #[test]

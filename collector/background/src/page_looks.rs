@@ -1,7 +1,8 @@
 //! Looks at the page tables: which pages of which mapping are in memory.
 //!
 //! ```text
-//! private, no file   mincore, 16 MiB at a time (about 1 ms a GiB; other threads' mmap waits for one such slice at most)
+//! private, no file   mincore, 16 MiB at a time (about 1 ms a GiB; other threads' mmap waits for one such slice at most);
+//!                    empty address space is passed over by pagemap
 //! files, shared      pagemap, since mincore reports the page cache
 //! what mincore took for more or less than the kernel counts: pages of zeros, swap   pagemap, there and from then on
 //! ```

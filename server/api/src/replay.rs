@@ -32,9 +32,12 @@ pub struct RecordedMemory {
 /// The recording's own allocator, replayed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SelfCheck {
-    /// What replay says.
+    /// Most that it takes.
     pub peak_bytes: u64,
-    /// Its difference to what was recorded, as a part of that.
+    /// What it takes at the moment at which the recorder saw most.
+    #[serde(default)]
+    pub then_bytes: u64,
+    /// The difference of that to what was recorded, as a part of what was recorded.
     pub error: f64,
 }
 

@@ -228,11 +228,14 @@ pub fn from_look(
                             region.add(&mut sums, bytes, run.state);
                         }
                     }
-                    PageState::Absent if region.kind == RegionKind::Heap && region.is_writable => not_resident += bytes,
-                    _ => {}
-                }
-                if !run.state.is_resident() {
-                    untouched.absent(from..to);
+                    // What is in swap was touched.
+                    PageState::Swapped => {}
+                    PageState::Absent | PageState::Zero => {
+                        let live = untouched.absent(from..to);
+                        if run.state == PageState::Absent && region.kind == RegionKind::Heap && region.is_writable {
+                            not_resident += bytes.saturating_sub(live);
+                        }
+                    }
                 }
             }
             if run.start + run.len > region.end {
@@ -257,7 +260,7 @@ pub fn from_look(
     let mut beside = vec![
         BesideRow { key: "swapped".into(), bytes: map.after.swap },
         BesideRow { key: "live_untouched".into(), bytes: untouched.bytes },
-        BesideRow { key: "free_not_resident".into(), bytes: not_resident.saturating_sub(untouched.bytes) },
+        BesideRow { key: "free_not_resident".into(), bytes: not_resident },
         BesideRow { key: "page_tables".into(), bytes: map.after.page_tables },
     ];
     if let Some(kinds) = nearest_kinds(trace, map.t_ns) {
@@ -293,7 +296,7 @@ fn close(region: &Region, facts: &mut HeapFacts, model: AllocatorModel, sums: &m
     sums.add("free_top", facts.top, "heap", &region.name);
 }
 
-/// Live bytes on pages that are not in memory.
+/// Live bytes on pages that were never written to.
 struct Untouched<'a> {
     blocks: &'a [PlacedBlock],
     at: usize,
@@ -305,8 +308,9 @@ impl<'a> Untouched<'a> {
         Self { blocks, at: 0, bytes: 0 }
     }
 
-    /// The next such range, by address.
-    fn absent(&mut self, range: std::ops::Range<u64>) {
+    /// The next such range, by address; gives the live bytes in it.
+    fn absent(&mut self, range: std::ops::Range<u64>) -> u64 {
+        let before = self.bytes;
         while let Some(block) = self.blocks.get(self.at) {
             let end = block.start.saturating_add(block.size);
             if block.start >= range.end {
@@ -319,6 +323,7 @@ impl<'a> Untouched<'a> {
             }
             self.at += 1;
         }
+        self.bytes - before
     }
 }
 

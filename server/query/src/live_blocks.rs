@@ -164,7 +164,7 @@ pub struct BlockPages {
 }
 
 /// Walks over the blocks in one run of pages after the other; the runs must come by address.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct PageWalk<'a> {
     blocks: &'a [PlacedBlock],
     model: AllocatorModel,
@@ -177,6 +177,24 @@ impl<'a> PageWalk<'a> {
     #[must_use]
     pub const fn new(blocks: &'a [PlacedBlock], model: AllocatorModel, page_bytes: u64) -> Self {
         Self { blocks, model, page_bytes, at: 0 }
+    }
+
+    /// A walk over the runs from this block on.
+    #[must_use]
+    pub const fn from(self, block: usize) -> Self {
+        Self { at: block, ..self }
+    }
+
+    /// The first of these blocks, the very first left out, with whose page something new begins: no block before it reaches
+    /// into the page; and where the page begins.
+    #[must_use]
+    pub fn page_begin(&self, blocks: Range<usize>) -> Option<(usize, u64)> {
+        blocks.skip_while(|&at| at == 0).find_map(|at| {
+            let (before, block) = (self.blocks.get(at - 1)?, self.blocks.get(at)?);
+            let start = self.extent(at, block).start;
+            let page = start - start % self.page_bytes;
+            (self.extent(at - 1, before).end <= page).then_some((at, page))
+        })
     }
 
     /// Calls `each` for every block in a run of whole pages.

@@ -1,17 +1,11 @@
 //! Pinned pages: the blocks that hold pages which would be given back without them.
 //!
 //! A page is given back by a group of blocks when every block in it belongs to the group. Functions are groups that overlap:
-//! a page is given back by each function that is on the backtraces of all its blocks. So for each page the functions
-//! common to its sites are found, by sets that are computed once and cached:
-//!
-//! ```text
-//! set(page) = functions(site 1) ∩ functions(site 2) ∩ …        (set, site) → set is cached
-//! pages(f)  = number of pages whose set has f
-//! ```
+//! a page is given back by each function that stands on the backtraces of all its blocks.
 
 pub mod graph;
 mod held_pages;
-mod page_sets;
+mod page_groups;
 
 use std::collections::HashMap;
 
@@ -23,13 +17,13 @@ use tracehound_index::symbols::{FunctionId, RecordingSymbols};
 use tracehound_index::{Cancel, Trace};
 
 use super::filter::Selection;
-use super::live_blocks::NO_ROW;
+use super::live_blocks::{NO_ROW, PlacedBlock};
 use super::window::{TimeExpr, Window};
 use super::{Result, site_handle, stacks};
 use held_pages::HeldPages;
-use page_sets::{PageSets, PinSum};
+use page_groups::{KeyGroups, PageGroups, PinSum};
 
-/// Parameters of the query.
+/// What is asked.
 #[derive(Debug, Clone, Default)]
 pub struct PinsParams {
     /// The moment; the end, if none is given.
@@ -56,21 +50,26 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     let held = HeldPages::new(trace, params.at.as_ref(), at_ns, place, cancel)?;
     let page_bytes = held.page_bytes;
     let groups = Groups::new(trace, symbols, params.by, held.at_ns, cancel)?;
-    let mut sets = PageSets::new(&groups.of_key);
     let mut found = PinnedPages::default();
-    held.each(cancel, |block, pages| {
+    let nothing = || (PinnedPages::default(), PageGroups::new(&groups.keys));
+    let parts = held.parts(cancel, nothing, |(found, sums), block, pages| {
         found.count += pages.fresh;
         found.live_bytes += pages.live;
-        let born_ns = if block.row == NO_ROW { 0 } else { trace.born_ns(block.row) };
-        sets.add(groups.key_of(block.origin, born_ns), pages, page_bytes, born_ns);
+        sums.add(groups.key_of(block), pages, page_bytes, block.row);
     })?;
-    sets.finish();
+    let sum = |(part, sums): (PinnedPages, _)| {
+        found.count += part.count;
+        found.live_bytes += part.live_bytes;
+        sums
+    };
+    let parts = parts.into_iter().map(sum).collect();
+    let sums = PageGroups::sum(&groups.keys, parts);
     found.bytes = found.count * page_bytes;
-    let mut rows = groups.rows(trace, symbols, &sets.sums(), page_bytes);
+    let mut rows = groups.rows(trace, symbols, &sums, page_bytes);
     let total = found.count;
     let is_all = |row: &PinRow| row.pages * 100 >= total * NEARLY_ALL;
-    // Functions that hold nearly everything are of least use, except those that allocate it themselves; library
-    // functions in between are of less use than their callers.
+    // Those that hold nearly everything say least, but for the ones that allocate it themselves; what libraries do in between
+    // says less than whose call it was.
     rows.sort_by(|(a, a_own), (b, b_own)| {
         let key = |row: &PinRow, own: u64| {
             (is_all(row) && own * 2 < row.own_bytes, row.library, std::cmp::Reverse(row.given_back_bytes))
@@ -80,7 +79,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     });
     let total_rows = rows.len() as u64;
     let rows = rows.into_iter().map(|(row, _)| row).take(params.limit.unwrap_or(usize::MAX)).collect();
-    let pairs = groups.pairs(trace, symbols, &sets, page_bytes);
+    let pairs = groups.pairs(trace, symbols, &sums, page_bytes);
     Ok(Pins {
         schema: "heaptrace.pins/1".into(),
         at_ns,
@@ -96,22 +95,19 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     })
 }
 
-/// Which blocks belong together. A *key* is the finest distinction of blocks: their site, thread or age; every key belongs
+/// Which blocks belong together. A *key* is what tells two blocks apart at all: their site, thread or age; every key belongs
 /// to one group or to several.
 struct Groups {
     by: PinGroup,
-    /// Groups of each key, in order.
-    of_key: Vec<Vec<u32>>,
+    keys: KeyGroups,
     /// Key of each origin; by age there is none.
     key_of_origin: Vec<u32>,
     /// Function behind a group, where groups are functions.
     functions: Vec<FunctionId>,
-    /// The group of each key that allocates: the program's innermost function.
-    own_group: Vec<Option<u32>>,
     /// Node of each key that is a site.
     nodes: Vec<u32>,
-    /// Latest allocations of blocks of each age.
-    ages: Vec<(u64, String)>,
+    /// Rows of blocks of each age lie before this one.
+    ages: Vec<(u64, &'static str)>,
     /// Key and group of the blocks from before the recording, which have no origin.
     existing: Option<(u32, u32)>,
 }
@@ -121,57 +117,70 @@ impl Groups {
         let origins = trace.origin_count();
         let mut groups = Self {
             by,
-            of_key: Vec::new(),
+            keys: KeyGroups::default(),
             key_of_origin: Vec::new(),
             functions: Vec::new(),
-            own_group: Vec::new(),
             nodes: Vec::new(),
             ages: Vec::new(),
             existing: None,
         };
+        // Groups of each key, and of a key that is a function the one that allocates: the program's innermost.
+        let mut of_key: Vec<Vec<u32>>;
+        let mut own = Vec::new();
         match by {
             PinGroup::Age => {
-                let of = |percent: u64| moment - moment * percent / 100;
+                let of = |percent: u64| {
+                    let latest = moment - (u128::from(moment) * u128::from(percent) / 100) as u64;
+                    trace.position_before(latest.saturating_add(1)).allocs
+                };
                 groups.ages = vec![
-                    (of(90), "older than 90 % of the time".into()),
-                    (of(50), "older than 50 % of the time".into()),
-                    (of(10), "older than 10 % of the time".into()),
-                    (of(1), "older than 1 % of the time".into()),
-                    (u64::MAX, "younger".into()),
+                    (of(90), "older than 90 % of the time"),
+                    (of(50), "older than 50 % of the time"),
+                    (of(10), "older than 10 % of the time"),
+                    (of(1), "older than 1 % of the time"),
+                    (u64::MAX, "younger"),
                 ];
                 // An old block belongs to all classes that are not older.
                 let count = groups.ages.len() as u32;
-                groups.of_key = (0..count)
+                of_key = (0..count)
                     .map(|age| if age + 1 == count { vec![age] } else { (age..count - 1).collect() })
                     .collect();
             }
             PinGroup::Thread => {
                 groups.key_of_origin = (0..origins).map(|id| trace.origin(id).thread).collect();
-                groups.of_key = (0..trace.threads().len() as u32).map(|thread| vec![thread]).collect();
+                of_key = (0..trace.threads().len() as u32).map(|thread| vec![thread]).collect();
             }
             PinGroup::Site | PinGroup::Function => {
                 groups.key_of_origin = (0..origins).map(|id| trace.origin(id).site).collect();
                 groups.nodes = (0..trace.site_count()).map(|site| trace.site_node(site).unwrap_or(0)).collect();
                 if by == PinGroup::Site {
-                    groups.of_key = (0..trace.site_count()).map(|site| vec![site]).collect();
+                    of_key = (0..trace.site_count()).map(|site| vec![site]).collect();
                 } else {
-                    groups.find_functions(trace, symbols, cancel)?;
+                    (of_key, own) = groups.find_functions(trace, symbols, cancel)?;
                 }
             }
         }
         if by != PinGroup::Age && trace.facts().events.existing.count > 0 {
-            let key = groups.of_key.len() as u32;
-            let group = groups.of_key.iter().flatten().max().map_or(0, |last| last + 1);
-            groups.of_key.push(vec![group]);
+            let key = of_key.len() as u32;
+            let group = of_key.iter().flatten().max().map_or(0, |last| last + 1);
+            of_key.push(vec![group]);
             if by == PinGroup::Function {
-                groups.own_group.push(Some(group));
+                own.push(Some(group));
             }
             groups.existing = Some((key, group));
         }
+        groups.keys = KeyGroups::new(of_key, own);
         Ok(groups)
     }
 
-    fn find_functions(&mut self, trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<()> {
+    /// Functions on the backtrace of each site, as groups, and the one of them that allocates.
+    fn find_functions(
+        &mut self,
+        trace: &Trace,
+        symbols: &dyn RecordingSymbols,
+        cancel: &Cancel,
+    ) -> Result<(Vec<Vec<u32>>, Vec<Option<u32>>)> {
+        let (mut of_key, mut own_group) = (Vec::new(), Vec::new());
         let tree = trace.frame_tree(symbols, cancel)?;
         let shape = tree.shape();
         let mut numbers: FxHashMap<FunctionId, u32> = FxHashMap::default();
@@ -193,21 +202,22 @@ impl Groups {
                 }
                 number
             };
-            self.own_group.push(path.get(own).map(|&function| number(function)));
+            own_group.push(path.get(own).map(|&function| number(function)));
             let mut set: Vec<u32> = path.iter().map(|&function| number(function)).collect();
             set.sort_unstable();
             set.dedup();
-            self.of_key.push(set);
+            of_key.push(set);
         }
-        Ok(())
+        Ok((of_key, own_group))
     }
 
-    fn key_of(&self, origin: u32, born_ns: u64) -> u32 {
+    fn key_of(&self, block: &PlacedBlock) -> u32 {
         match self.by {
-            PinGroup::Age => self.ages.iter().position(|(latest, _)| born_ns <= *latest).unwrap_or(0) as u32,
+            PinGroup::Age if block.row == NO_ROW => 0,
+            PinGroup::Age => self.ages.iter().position(|(limit, _)| block.row < *limit).unwrap_or(0) as u32,
             _ => {
                 let existing = self.existing.map_or(u32::MAX, |(key, _)| key);
-                self.key_of_origin.get(origin as usize).copied().unwrap_or(existing)
+                self.key_of_origin.get(block.origin as usize).copied().unwrap_or(existing)
             }
         }
     }
@@ -217,35 +227,40 @@ impl Groups {
         &self,
         trace: &Trace,
         symbols: &dyn RecordingSymbols,
-        sums: &[PinSum],
+        sums: &PageGroups<'_>,
         page_bytes: u64,
     ) -> Vec<(PinRow, u64)> {
-        let mut own: HashMap<u32, u64> = HashMap::new();
-        let by_key = sums.iter().take(self.of_key.len());
+        let own = self.own_bytes(sums);
         let mut groups: HashMap<u32, PinSum> = HashMap::new();
-        for (key, sum) in by_key.enumerate().filter(|(_, sum)| sum.blocks > 0) {
-            for group in &self.of_key[key] {
-                groups.entry(*group).or_default().join(sum);
-            }
-            if let Some(Some(group)) = self.own_group.get(key) {
-                *own.entry(*group).or_default() += sum.bytes;
+        for (key, sum) in (0..).zip(&sums.by_key).filter(|(_, sum)| sum.blocks > 0) {
+            for &group in self.keys.of(key) {
+                groups.entry(group).or_default().join(sum);
             }
         }
-        // Behind the keys stand the pages of the groups.
-        for (group, sum) in (0..).zip(sums.iter().skip(self.of_key.len())) {
-            if sum.pages > 0 {
-                groups.entry(group).or_default().pages += sum.pages;
-            }
+        for (group, &pages) in (0..).zip(&sums.pages).filter(|(_, pages)| **pages > 0) {
+            groups.entry(group).or_default().pages += pages;
         }
+        let born_ns = |born: u64| born.checked_sub(1).map_or(0, |row| trace.born_ns(row));
         let row = |(group, sum): (u32, PinSum)| {
             let mut row = self.name(trace, symbols, group);
             row.given_back_bytes = (sum.pages * page_bytes).saturating_sub(sum.bytes);
             (row.own_bytes, row.pages, row.blocks) = (sum.bytes, sum.pages, sum.blocks);
-            (row.born_first_ns, row.born_last_ns) = (sum.first_ns, sum.last_ns);
+            (row.born_first_ns, row.born_last_ns) = (born_ns(sum.first), born_ns(sum.last));
             let own = if self.by == PinGroup::Function { own.get(&group).copied().unwrap_or(0) } else { sum.bytes };
             (row, own)
         };
         groups.into_iter().filter(|(_, sum)| sum.blocks > 0).map(row).collect()
+    }
+
+    /// Bytes of the blocks of each group that allocates.
+    fn own_bytes(&self, sums: &PageGroups<'_>) -> HashMap<u32, u64> {
+        let mut own: HashMap<u32, u64> = HashMap::new();
+        for (key, sum) in (0..).zip(&sums.by_key) {
+            if let Some(group) = self.keys.own(key) {
+                *own.entry(group).or_default() += sum.bytes;
+            }
+        }
+        own
     }
 
     fn name(&self, trace: &Trace, symbols: &dyn RecordingSymbols, group: u32) -> PinRow {
@@ -255,7 +270,7 @@ impl Groups {
         }
         match self.by {
             PinGroup::Age => PinRow {
-                function: self.ages.get(at).map(|(_, words)| words.clone()).unwrap_or_default(),
+                function: self.ages.get(at).map(|(_, words)| (*words).to_owned()).unwrap_or_default(),
                 ..PinRow::default()
             },
             PinGroup::Thread => PinRow {
@@ -289,39 +304,17 @@ impl Groups {
         &self,
         trace: &Trace,
         symbols: &dyn RecordingSymbols,
-        sets: &PageSets<'_>,
+        sums: &PageGroups<'_>,
         page_bytes: u64,
     ) -> Vec<PinPair> {
-        if self.by != PinGroup::Function {
-            return Vec::new();
-        }
-        let mut bytes: HashMap<u32, u64> = HashMap::new();
-        for (key, sum) in sets.sums().iter().take(self.of_key.len()).enumerate() {
-            if let Some(Some(group)) = self.own_group.get(key) {
-                *bytes.entry(*group).or_default() += sum.bytes;
-            }
-        }
-        let (mut alone, mut shared): (HashMap<u32, u64>, HashMap<(u32, u32), u64>) = Default::default();
-        for (keys, pages) in sets.pages_by_keys() {
-            let mut groups: Vec<u32> =
-                keys.iter().filter_map(|&key| self.own_group.get(key as usize).copied().flatten()).collect();
-            groups.sort_unstable();
-            groups.dedup();
-            match groups[..] {
-                [one] => *alone.entry(one).or_default() += pages,
-                [one, two] => *shared.entry((one, two)).or_default() += pages,
-                _ => {}
-            }
-        }
-        let of = |map: &HashMap<u32, u64>, group| map.get(&group).copied().unwrap_or(0);
-        let mut pairs: Vec<((u32, u32), u64, u64)> = shared
-            .into_iter()
-            .map(|((a, b), pages)| {
-                let all = of(&alone, a) + of(&alone, b) + pages;
-                let given_back = (all * page_bytes).saturating_sub(of(&bytes, a) + of(&bytes, b));
-                ((a, b), pages, given_back)
-            })
-            .collect();
+        let bytes = self.own_bytes(sums);
+        let own = |group| bytes.get(&group).copied().unwrap_or(0);
+        let alone = |group| sums.alone.get(&group).copied().unwrap_or(0);
+        let of_pair = |(&(a, b), &pages): (&(u32, u32), &u64)| {
+            let all = alone(a) + alone(b) + pages;
+            ((a, b), pages, (all * page_bytes).saturating_sub(own(a) + own(b)))
+        };
+        let mut pairs: Vec<((u32, u32), u64, u64)> = sums.shared.iter().map(of_pair).collect();
         pairs.sort_by_key(|&(pair, pages, given_back)| (std::cmp::Reverse((given_back, pages)), pair));
         pairs.truncate(MOST_PAIRS);
         let name = |group| self.name(trace, symbols, group).function;

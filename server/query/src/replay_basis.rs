@@ -21,6 +21,8 @@ pub struct ReplayBasis {
     pub allocator: String,
     /// Resident anonymous memory at most, without the recorder's.
     pub peak_bytes: u64,
+    /// When.
+    pub peak_ns: u64,
     /// The part of it that is not the allocator's.
     pub other_bytes: u64,
     /// By looks; else by samples, and then `other_bytes` is not known.
@@ -50,15 +52,17 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Re
         let Ok(map) = trace.page_map(look) else { continue };
         let anonymous = anonymous(&map);
         if anonymous >= basis.peak_bytes {
-            basis.peak_bytes = anonymous;
+            (basis.peak_bytes, basis.peak_ns) = (anonymous, map.t_ns);
             highest = Some(map);
         }
     }
     let Some(map) = highest else {
         // The recorder's own figure is an estimate from above.
         let columns = trace.columns();
-        let samples = columns.sample_anonymous.iter().zip(columns.sample_recorder.iter());
-        basis.peak_bytes = samples.map(|(anonymous, recorder)| anonymous.saturating_sub(*recorder)).max().unwrap_or(0);
+        let samples =
+            columns.sample_anonymous.iter().zip(columns.sample_recorder.iter()).zip(columns.sample_time.iter());
+        let of_program = samples.map(|((anonymous, recorder), &t_ns)| (anonymous.saturating_sub(*recorder), t_ns));
+        (basis.peak_bytes, basis.peak_ns) = of_program.max().unwrap_or_default();
         return Ok(basis);
     };
     basis.has_looks = true;

@@ -123,7 +123,10 @@ mod tests {
     }
 
     fn replay(error: Option<f64>, rows: Vec<ReplayRow>) -> Replay {
-        let check = |error: f64| SelfCheck { peak_bytes: (1000.0 * (1.0 + error)) as u64, error };
+        let check = |error: f64| {
+            let bytes = (1000.0 * (1.0 + error)) as u64;
+            SelfCheck { peak_bytes: bytes, then_bytes: bytes, error }
+        };
         Replay {
             schema: "heaptrace.replay/1".into(),
             recorded: RecordedMemory { allocator: "glibc 2.36".into(), peak_bytes: 1000, other_bytes: 10 },

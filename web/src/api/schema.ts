@@ -2470,14 +2470,19 @@ export interface components {
         SelfCheck: {
             /**
              * Format: double
-             * @description Its difference to what was recorded, as a part of that.
+             * @description The difference of that to what was recorded, as a part of what was recorded.
              */
             error: number;
             /**
              * Format: int64
-             * @description What replay says.
+             * @description Most that it takes.
              */
             peak_bytes: number;
+            /**
+             * Format: int64
+             * @description What it takes at the moment at which the recorder saw most.
+             */
+            then_bytes?: number;
         };
         /** @description One time series: smallest, largest and last value of each column. Columns without a sample hold `null`. */
         Series: {

@@ -60,7 +60,7 @@ impl<'a> LookPass<'a> {
                     mapping.class = MappingClass::Stack;
                 }
                 let start = piece.start as u64;
-                let quickly = quickly.filter(|exact| exact.binary_search(&start).is_err() && !probe.is_vast(&piece));
+                let quickly = quickly.filter(|exact| exact.binary_search(&start).is_err());
                 let pages = if mapping.class == MappingClass::Special {
                     None
                 } else if is_private && !line.has_file && has_access && quickly.is_some() {

@@ -51,9 +51,13 @@ fn pages_are_seen_as_they_are() {
         // SAFETY: inside the mapping.
         assert_eq!(unsafe { only_read.add(page * 4096).read_volatile() }, 0);
     }
-    for gib in 0..256_usize {
+    // At the starts of some GiB, at odd places of the others, and close together.
+    let places = (0..256_usize)
+        .map(|gib| (gib << 30) + gib % 3 * 12_345 * 4096)
+        .chain((0..300).map(|page| (5 << 30) + page * 8192));
+    for place in places {
         // SAFETY: inside the mapping.
-        unsafe { sparse.add(gib << 30).write_volatile(1) };
+        unsafe { sparse.add(place).write_volatile(1) };
     }
     let mut looks = PageLooks::new();
     for filtered in [false, true] {
@@ -69,7 +73,8 @@ fn pages_are_seen_as_they_are() {
         let zeros = states(&found, only_read, 8 * MIB);
         if !filtered {
             assert_eq!(zeros, [0, 0, 0, 0, 2048], "pages of zeros");
-            assert_eq!(states(&found, sparse, 1 << 38)[1], 256);
+            assert_eq!(states(&found, sparse, 1 << 38), [(1 << 26) - 556, 556, 0, 0, 0]);
+            assert_eq!(states(&found, sparse.wrapping_add((1 << 30) + 12_345 * 4096), 4096)[1], 1);
         }
         assert_eq!(states(&found, vast, 1 << 40)[1], 0);
         assert!(found.iter().all(|look| look.tick == 7 && look.page_bytes == 4096));

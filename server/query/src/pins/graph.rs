@@ -8,6 +8,8 @@
 //! value(row) = pages at the row and below it
 //! ```
 
+use std::collections::BTreeMap;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 use tracehound_api::Metric;
 use tracehound_index::frame_tree::{FrameId, FrameTree};
@@ -59,15 +61,22 @@ pub fn values(
         Some(live_blocks_of(trace, &selection, held.place, cancel)?.into_iter().map(|block| block.row).collect())
     };
     let tree = trace.frame_tree(symbols, cancel)?;
-    let mut pages = PageRows::new(&tree.shape().parent);
     let row_of_origin = rows_of_origins(trace, &tree);
-    held.each(cancel, |block, found| {
-        // Blocks from before the recording have no backtrace.
-        let passes = passing.as_ref().is_none_or(|rows| block.row != NO_ROW && rows.contains(&block.row));
-        let row = if passes { row_of_origin.get(block.origin as usize).copied().unwrap_or(0) } else { OUTSIDE };
-        pages.add(row, found, held.page_bytes);
-    })?;
-    let sums = pages.finish().into_iter().map(|(row, count)| {
+    let parts = held.parts(
+        cancel,
+        || PageRows::new(&tree.shape().parent),
+        |pages, block, found| {
+            // Blocks from before the recording have no backtrace.
+            let passes = passing.as_ref().is_none_or(|rows| block.row != NO_ROW && rows.contains(&block.row));
+            let row = if passes { row_of_origin.get(block.origin as usize).copied().unwrap_or(0) } else { OUTSIDE };
+            pages.add(row, found, held.page_bytes);
+        },
+    )?;
+    let mut pages: BTreeMap<FrameId, u64> = BTreeMap::new();
+    for (row, count) in parts.into_iter().flat_map(PageRows::finish) {
+        *pages.entry(row).or_default() += count;
+    }
+    let sums = pages.into_iter().map(|(row, count)| {
         let bytes = count.saturating_mul(held.page_bytes);
         (row, Signed { count: count.cast_signed(), bytes: bytes.cast_signed() })
     });
@@ -157,7 +166,6 @@ impl<'a> PageRows<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
     proptest! {
         /// Below a row lie the pages of which nothing is left when all blocks allocated below it are taken away.

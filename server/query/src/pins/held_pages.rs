@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
 use tracehound_format::look::{MappingClass, PageState};
 use tracehound_index::block_extents::AllocatorModel;
 use tracehound_index::looks::PageMap;
 use tracehound_index::{Cancel, Position, Trace};
 
 use crate::Result;
+use crate::amounts::ranges;
 use crate::ledger::look_for;
 use crate::live_blocks::{BlockPages, PageWalk, PlacedBlock, placed_blocks};
 use crate::window::TimeExpr;
@@ -47,23 +49,41 @@ impl HeldPages {
         Ok(Self { look, at_ns, place, page_bytes, blocks, resident, model })
     }
 
-    /// Calls `each` for every block and what it takes of a run of resident pages, by address.
+    /// Calls `each` for every block and what it takes of a run of resident pages, by address. The address space is walked in
+    /// parts at once, each with what `nothing` makes; no page lies in two parts.
     ///
     /// # Errors
     /// When cancelled.
-    pub fn each(&self, cancel: &Cancel, mut each: impl FnMut(&PlacedBlock, BlockPages)) -> Result<()> {
-        let mut walk = PageWalk::new(&self.blocks, self.model, self.page_bytes);
-        for (number, run) in self.resident.iter().enumerate() {
-            if number.is_multiple_of(4096) {
-                cancel.check()?;
-            }
-            walk.run(run.clone(), |found| {
-                if let Some(block) = self.blocks.get(found.block) {
-                    each(block, found);
+    pub fn parts<T: Send>(
+        &self,
+        cancel: &Cancel,
+        nothing: impl Fn() -> T + Sync,
+        each: impl Fn(&mut T, &PlacedBlock, BlockPages) + Sync,
+    ) -> Result<Vec<T>> {
+        let whole = PageWalk::new(&self.blocks, self.model, self.page_bytes);
+        let cuts = ranges(0, self.blocks.len() as u64).into_iter().skip(1);
+        let mut begins = vec![(0, 0)];
+        begins.extend(cuts.filter_map(|part| whole.page_begin(part.start as usize..part.end as usize)));
+        let ends = begins.iter().skip(1).map(|&(_, start)| start).chain([u64::MAX]);
+        let parts: Vec<(usize, Range<u64>)> =
+            begins.iter().zip(ends).map(|(&(block, start), end)| (block, start..end)).collect();
+        let walk = |(block, part): (usize, Range<u64>)| {
+            let mut sums = nothing();
+            let mut walk = whole.from(block);
+            let first = self.resident.partition_point(|run| run.end <= part.start);
+            for (number, run) in self.resident.iter().skip(first).take_while(|run| run.start < part.end).enumerate() {
+                if number.is_multiple_of(4096) {
+                    cancel.check()?;
                 }
-            });
-        }
-        Ok(())
+                walk.run(run.start.max(part.start)..run.end.min(part.end), |found| {
+                    if let Some(block) = self.blocks.get(found.block) {
+                        each(&mut sums, block, found);
+                    }
+                });
+            }
+            Ok(sums)
+        };
+        parts.into_par_iter().map(walk).collect()
     }
 }
 

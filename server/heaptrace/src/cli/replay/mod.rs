@@ -5,7 +5,7 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -48,19 +48,34 @@ pub struct ReplayArgs {
     orders: u32,
 }
 
-/// Output of the player.
+/// What the player says.
 #[derive(Debug, Clone, Deserialize)]
 struct Played {
     allocator: String,
     base: u64,
     peak: u64,
     end: u64,
+    /// When the recorded memory was highest.
+    marked: u64,
     cpu_ns: u64,
     failed: u64,
+    has_asked_time: bool,
 }
 
-/// Events that threads may go ahead of each other, of each order that is tried.
-const CHUNKS: [u32; 6] = [1024, 256, 4096, 64, 2048, 512];
+/// The player and the calls that it plays.
+struct ReplayStage {
+    player: PathBuf,
+    file: tempfile::NamedTempFile,
+    /// Calls up to the moment at which the recorded memory was highest.
+    mark: u64,
+}
+
+/// Events that threads may go ahead of each other, of each order that is tried: few, as where each thread has a processor, and
+/// as many as a thread makes while others wait for one.
+const CHUNKS: [u32; 6] = [1024, 128, 1 << 15, 1 << 13, 64, 4096];
+/// Without the recorder, and without the other programs of that time, the program may be so many times as fast: an allocator
+/// that gives memory back after a while has given back less by then.
+const FASTER: u32 = 4;
 
 /// Plays, and prints the table.
 pub fn run(args: &ReplayArgs, color: ColorChoice) -> Result<()> {
@@ -105,13 +120,16 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
     }
     let player = player()?;
     let file = tempfile::NamedTempFile::new().context("a temporary file for the calls cannot be made")?;
-    let (count, _) = stream::write(trace, &basis.touched, interrupt::flag(), &mut BufWriter::new(file.as_file()))?;
+    let mut out = BufWriter::new(file.as_file());
+    let (count, mark) = stream::write(trace, &basis.touched, basis.peak_ns, interrupt::flag(), &mut out)?;
+    drop(out);
     if count == 0 {
         bail!("the recording has no calls to play");
     }
+    let stage = ReplayStage { player, file, mark };
     // What the player itself takes, with the system's allocator before the first call.
     let plain = Candidate { family: Family::System, library: None, settings: BTreeMap::new() };
-    let base = play(&player, file.path(), &plain, CHUNKS[0])?.base;
+    let base = stage.play(&plain, CHUNKS[0], 1)?.base;
     let own = match basis.allocator.as_str() {
         "glibc" => Some(plain),
         other => Candidate::named(other, &BTreeMap::new()).ok(),
@@ -119,17 +137,18 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
     let predicted = |played: u64| played.saturating_sub(base) + basis.other_bytes;
     let (mut self_check, mut recorded_as) = (None, basis.allocator.clone());
     if let Some(own) = own
-        && let Ok(played) = play(&player, file.path(), &own, CHUNKS[0])
+        && let Ok(played) = stage.play(&own, CHUNKS[0], 1)
     {
-        let peak_bytes = predicted(played.peak);
-        let error = (peak_bytes as f64 - basis.peak_bytes as f64) / basis.peak_bytes.max(1) as f64;
-        self_check = Some(SelfCheck { peak_bytes, error });
+        // What the recorder saw are the moments at which it looked: the peak of the replay may lie between two of them.
+        let then_bytes = predicted(played.marked);
+        let error = (then_bytes as f64 - basis.peak_bytes as f64) / basis.peak_bytes.max(1) as f64;
+        self_check = Some(SelfCheck { peak_bytes: predicted(played.peak), then_bytes, error });
         recorded_as = played.allocator;
     }
     let mut rows = Vec::new();
     for candidate in candidates {
         let command = command_line(opened, candidate, basis.allocator == "glibc");
-        rows.push(row(&player, file.path(), candidate, orders, command, &predicted)?);
+        rows.push(row(&stage, candidate, orders, command, &predicted)?);
     }
     let recorded = recorded(&basis, recorded_as);
     let replay = Replay { schema: "heaptrace.replay/1".into(), recorded, self_check, rows };
@@ -142,8 +161,7 @@ fn recorded(basis: &ReplayBasis, allocator: String) -> RecordedMemory {
 }
 
 fn row(
-    player: &Path,
-    file: &Path,
+    stage: &ReplayStage,
     candidate: &Candidate,
     orders: u32,
     command: String,
@@ -158,9 +176,11 @@ fn row(
         command,
         failed: None,
     };
-    for &chunk in CHUNKS.iter().cycle().take(orders as usize) {
+    let mut plays: Vec<(u32, u32)> = CHUNKS.iter().cycle().take(orders as usize).map(|&chunk| (chunk, 1)).collect();
+    while !plays.is_empty() {
         interrupt::flag().check()?;
-        match play(player, file, candidate, chunk) {
+        let (chunk, pace) = plays.remove(0);
+        match stage.play(candidate, chunk, pace) {
             Ok(played) => {
                 let (peak, end) = (predicted(played.peak), predicted(played.end));
                 row.peak_bytes = [row.peak_bytes[0].min(peak), row.peak_bytes[1].max(peak)];
@@ -169,6 +189,9 @@ fn row(
                 row.allocator = played.allocator;
                 if played.failed > 0 {
                     row.failed = Some(format!("{} allocations failed", played.failed));
+                }
+                if played.has_asked_time && (chunk, pace) == (CHUNKS[0], 1) {
+                    plays.push((chunk, FASTER));
                 }
             }
             Err(error) => {
@@ -192,25 +215,28 @@ fn command_line(opened: &OpenRecording, candidate: &Candidate, has_system_alloca
     variables.chain(program).collect::<Vec<_>>().join(" ")
 }
 
-/// Starts the player once.
-fn play(player: &Path, file: &Path, candidate: &Candidate, chunk: u32) -> Result<Played> {
-    let mut command = Command::new(player);
-    for name in ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_CONF", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_"] {
-        command.env_remove(name);
+impl ReplayStage {
+    /// Starts the player once, with chunks of so many events, so many times as fast as recorded.
+    fn play(&self, candidate: &Candidate, chunk: u32, pace: u32) -> Result<Played> {
+        let mut command = Command::new(&self.player);
+        for name in ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_CONF", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_"] {
+            command.env_remove(name);
+        }
+        command.arg(self.file.path()).args([chunk.to_string(), pace.to_string(), self.mark.to_string()]);
+        command.envs(candidate.environment());
+        let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output().context("heaptrace-replay")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let said = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            let line = said.lines().next().unwrap_or_default();
+            bail!("the replay ended by {}{}{line}", output.status, if line.is_empty() { "" } else { ": " });
+        }
+        // The loader says so and goes on without.
+        if let Some(line) = said.lines().find(|line| line.contains("cannot be preloaded")) {
+            bail!("{line}");
+        }
+        serde_json::from_str(&text).context("heaptrace-replay gave no figures")
     }
-    command.arg(file).arg(chunk.to_string()).envs(candidate.environment());
-    let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output().context("heaptrace-replay")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let said = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        let line = said.lines().next().unwrap_or_default();
-        bail!("the replay ended by {}{}{line}", output.status, if line.is_empty() { "" } else { ": " });
-    }
-    // The loader prints a message and continues without the library.
-    if let Some(line) = said.lines().find(|line| line.contains("cannot be preloaded")) {
-        bail!("{line}");
-    }
-    serde_json::from_str(&text).context("heaptrace-replay gave no figures")
 }
 
 /// The program that plays, which lies beside this one.
@@ -245,9 +271,11 @@ fn print(replay: &Replay, style: Style, out: &mut dyn Write) -> io::Result<()> {
     match &replay.self_check {
         Some(check) => writeln!(
             out,
-            "self-check: its own allocator replayed takes {} ({:+.1}%); all rows may have an error of this size",
-            bytes(check.peak_bytes),
-            check.error * 100.0
+            "self-check: its own allocator replayed takes {} at that moment ({:+.1}%) and {} at most; all rows may have an error \
+             of this size",
+            bytes(check.then_bytes),
+            check.error * 100.0,
+            bytes(check.peak_bytes)
         )?,
         None => writeln!(out, "no self-check: the recording's own allocator is not at hand")?,
     }

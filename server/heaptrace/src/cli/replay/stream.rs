@@ -8,7 +8,7 @@ use tracehound_format::record::Kind;
 use tracehound_index::{Cancel, Trace};
 
 /// Places of blocks are used again after so many events: none of a chunk sees another block in its place.
-const REUSED_AFTER: u64 = 8192;
+const REUSED_AFTER: u64 = 1 << 16;
 /// From this size on the program may have left most of a `calloc`ed block alone.
 const ZEROED_BYTES: u64 = 64 << 10;
 
@@ -78,16 +78,17 @@ impl Slots {
     }
 }
 
-/// Writes the calls; gives how many there are, and how many threads made them.
+/// Writes the calls; gives how many there are, and how many of them were made up to a moment.
 ///
 /// # Errors
 /// When the file cannot be written, or cancelled.
 pub fn write(
     trace: &Trace,
     touched: &HashMap<u32, f64>,
+    moment_ns: u64,
     cancel: &Cancel,
     out: &mut dyn Write,
-) -> anyhow::Result<(u64, u32)> {
+) -> anyhow::Result<(u64, u64)> {
     let mut slots = Slots::default();
     // A realloc is a free and an allocation: the old block of each thread that is between them.
     let mut halves: HashMap<u32, u64> = HashMap::new();
@@ -102,10 +103,13 @@ pub fn write(
         t => t,
     };
     let columns = trace.columns();
-    let (mut written, mut frees) = (0_u64, 0_u64);
+    let (mut written, mut frees, mut before) = (0_u64, 0_u64, 0_u64);
     for (at, step) in trace.steps(trace.everything()).enumerate() {
         if at.is_multiple_of(1 << 14) {
             cancel.check()?;
+        }
+        if step.t_ns <= moment_ns {
+            before = written + 1;
         }
         while let Some((_, thread)) = ends.pop_if(|end| end.0 < step.t_ns) {
             if number(thread) != 0 {
@@ -189,7 +193,7 @@ pub fn write(
         }
     }
     out.flush()?;
-    Ok((written, trace.threads().len() as u32))
+    Ok((written, before.min(written)))
 }
 
 /// Pages of a block that the program wrote to, as far as looks tell; else all of them, but for large zeroed blocks.
