@@ -133,7 +133,10 @@ fn symbol_folder() -> Result<&'static Path> {
 }
 
 /// Brings here the symbols of modules that this machine has no debug information of, as far as the store has them.
-fn fetch_symbols(store: &Store, trace: &Trace) -> Result<()> {
+///
+/// # Errors
+/// When the store does not answer, or they cannot be unpacked.
+pub fn fetch_symbols(store: &Store, trace: &Trace) -> Result<()> {
     static UNPACKED: Mutex<u64> = Mutex::new(0);
     let folder = symbol_folder()?;
     let mut unpacked = UNPACKED.lock().unwrap_or_else(PoisonError::into_inner);
