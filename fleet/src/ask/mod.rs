@@ -213,7 +213,7 @@ async fn pack_all(args: PackArgs) -> Result<()> {
     for about in all.iter().filter(|about| !packed.contains(&about.recording)) {
         let options = Options { tables: true, allocations: args.allocations };
         match pack(&store, about, options).await {
-            Ok(()) => done += 1,
+            Ok(_) => done += 1,
             Err(error) => {
                 failed += 1;
                 eprintln!("heaptrace: {}: {}", about.recording, crate::clean(&format!("{error:#}")));

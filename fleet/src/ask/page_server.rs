@@ -183,7 +183,7 @@ fn start(url: &str, recording: String) -> Result<RecordingServer> {
     }
     match line.split_whitespace().find(|word| word.starts_with("http://")) {
         Some(address) => server.address = address.to_owned(),
-        None => bail!("`heaptrace server {url}` did not start; its message is where `heaptrace fleet serve` prints"),
+        None => bail!("the recording cannot be opened: `heaptrace server {url}` says why"),
     }
     Ok(server)
 }

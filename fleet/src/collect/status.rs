@@ -230,11 +230,23 @@ impl CollectorStatus {
     pub fn behind(&self, id: &str, path: &Path, behind: Behind) {
         let mut all = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(known) = all.get_mut(id) else { return };
-        self.lost_events.fetch_add(behind.lost_events.saturating_sub(known.lost_events), Ordering::Relaxed);
+        self.add_lost(known, behind.lost_events);
         known.lag_bytes = behind.bytes;
         known.lag_seconds = behind.time.as_secs_f64();
-        known.lost_events = known.lost_events.max(behind.lost_events);
         known.path = (behind.bytes > 0 || !is_over(known.state)).then(|| path.to_owned());
+    }
+
+    /// A recording lacks so many events.
+    pub fn lost_events(&self, id: &str, lost_events: u64) {
+        let mut all = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get_mut(id) {
+            self.add_lost(known, lost_events);
+        }
+    }
+
+    fn add_lost(&self, known: &mut RecordingStatus, lost_events: u64) {
+        self.lost_events.fetch_add(lost_events.saturating_sub(known.lost_events), Ordering::Relaxed);
+        known.lost_events = known.lost_events.max(lost_events);
     }
 
     /// The recordings that somebody may ask for: id, service, version, and the file of those that are on this host.
@@ -373,7 +385,12 @@ impl CollectorStatus {
             ("stored_recordings_total", "counter", "recordings that the store has whole", status.stored),
             ("packed_recordings_total", "counter", "recordings whose tables the store has", status.packed),
             ("errors_total", "counter", "steps that failed, and were or will be tried again", status.errors),
-            ("lost_events_total", "counter", "events that recorders of this host dropped", status.lost_events),
+            (
+                "lost_events_total",
+                "counter",
+                "events that recordings lack: that their recorders dropped, or that are damaged",
+                status.lost_events,
+            ),
             (
                 "lost_recordings_total",
                 "counter",
@@ -459,7 +476,7 @@ fn text_of(status: &StatusDocument) -> String {
     );
     let _ = writeln!(
         out,
-        "lost       {} events (dropped by recorders), {} recordings; {} errors",
+        "lost       {} events, {} recordings; {} errors",
         status.lost_events, status.lost_recordings, status.errors
     );
     if status.over_quota > 0 {
