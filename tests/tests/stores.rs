@@ -224,7 +224,20 @@ fn a_container_of_azure_is_a_store() {
 fn a_bucket_of_google_is_a_store() {
     let mut bucket = Bucket::gs();
     is_a_store(&bucket);
-    // Connections are cut, and the service fails.
+    // Whoever has another key is told, in a sentence.
+    let other = bucket.fleet.spool().join("other.pem");
+    openssl(&["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out"], &[&other]);
+    bucket.use_key("collector@tests.example", &other);
+    let output = bucket.output(Command::new(heaptrace()).args(["fleet", "top", &bucket.fleet.store]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("AuthenticationRequired"), "{said}");
+    assert!(said.lines().count() == 1, "{said}");
+}
+
+#[test]
+#[ignore = "the pauses between tries take a minute: make stores"]
+fn what_google_fails_at_loses_nothing() {
+    let mut bucket = Bucket::gs();
     let proxy = FaultProxy::start(&bucket.address);
     bucket.variables.insert("GOOGLE_BASE_URL", format!("http://{}", proxy.address));
     proxy.schedule(|number, _| match scattered(11, number) % 8 {
@@ -238,19 +251,8 @@ fn a_bucket_of_google_is_a_store() {
     let spooled = bucket.spooled();
     bucket.said(&mut bucket.fleet.collect(&["--once"]));
     let fetched = bucket.fetched();
-    assert_eq!(fetched.len(), 4);
-    assert!(spooled.iter().all(|(id, bytes)| fetched.get(id) == Some(bytes)), "byte for byte");
+    assert_eq!(fetched, spooled, "byte for byte");
     assert!(proxy.done().iter().any(|(_, fault)| *fault != Fault::Pass));
-
-    // Whoever has another key is told, in a sentence.
-    proxy.schedule(|_, _| Fault::Pass);
-    let other = bucket.fleet.spool().join("other.pem");
-    openssl(&["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out"], &[&other]);
-    bucket.use_key("collector@tests.example", &other);
-    let output = bucket.output(Command::new(heaptrace()).args(["fleet", "top", &bucket.fleet.store]));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("AuthenticationRequired"), "{said}");
-    assert!(said.lines().count() == 1, "{said}");
 }
 
 /// Numbers without a pattern, by a seed.
