@@ -71,18 +71,18 @@ fn start_of(line: &[u8]) -> Option<u64> {
 }
 
 #[derive(PartialEq, Eq)]
-struct Header {
+struct ContextHeader {
     published: u64,
     address: u64,
     len: usize,
 }
 
-fn header_at(memory: &File, at: u64) -> Option<Header> {
+fn header_at(memory: &File, at: u64) -> Option<ContextHeader> {
     let mut bytes = [0; 32];
     memory.read_exact_at(&mut bytes, at).ok()?;
     let word = |from: usize| Some(u32::from_le_bytes(bytes.get(from..from + 4)?.try_into().ok()?));
     let long = |from: usize| Some(u64::from_le_bytes(bytes.get(from..from + 8)?.try_into().ok()?));
-    let header = Header { published: long(16)?, address: long(24)?, len: word(12)? as usize };
+    let header = ContextHeader { published: long(16)?, address: long(24)?, len: word(12)? as usize };
     let is_whole = bytes.starts_with(b"OTEL_CTX") && word(8)? == 2 && header.published != 0;
     (is_whole && (1..=LONGEST).contains(&header.len)).then_some(header)
 }

@@ -55,11 +55,11 @@ fn link(pairs: &[(&str, &str)], text: &str) -> String {
 }
 
 /// Figures of some recordings.
-struct Figures<'r> {
+struct GroupFigures<'r> {
     rows: Vec<&'r RecordingRow>,
 }
 
-impl Figures<'_> {
+impl GroupFigures<'_> {
     fn distinct(&self, of: fn(&RecordingRow) -> &str) -> usize {
         self.rows.iter().map(|row| of(row)).collect::<BTreeSet<_>>().len()
     }
@@ -108,14 +108,14 @@ fn runtime(ns: i64) -> String {
 }
 
 /// Groups by a name, in the order in which the first of each began.
-fn groups<'r>(rows: &[&'r RecordingRow], of: fn(&RecordingRow) -> &str) -> Vec<(&'r str, Figures<'r>)> {
+fn groups<'r>(rows: &[&'r RecordingRow], of: fn(&RecordingRow) -> &str) -> Vec<(&'r str, GroupFigures<'r>)> {
     let mut order: Vec<&str> = Vec::new();
-    let mut all: BTreeMap<&str, Figures<'r>> = BTreeMap::new();
+    let mut all: BTreeMap<&str, GroupFigures<'r>> = BTreeMap::new();
     for &row in rows {
         let name = of(row);
         let group = all.entry(name).or_insert_with(|| {
             order.push(name);
-            Figures { rows: Vec::new() }
+            GroupFigures { rows: Vec::new() }
         });
         group.rows.push(row);
     }
