@@ -22,6 +22,9 @@ pub struct Shown {
     pub host: Option<String>,
 }
 
+/// A name of a recording: its version, its host.
+type NameOf = fn(&RecordingRow) -> &str;
+
 /// Rows of a table.
 const MOST: usize = 1000;
 
@@ -163,7 +166,7 @@ pub fn page(store: &str, rows: &[RecordingRow], shown: &Shown, growing: Option<&
 
 /// A row for each group, with the way into it.
 fn table(out: &mut String, rows: &[&RecordingRow], path: &[(&str, &str)], level: &str, of: fn(&RecordingRow) -> &str) {
-    let inner: Option<(&str, fn(&RecordingRow) -> &str)> = match level {
+    let inner: Option<(&str, NameOf)> = match level {
         "service" => Some(("Versions", |row| &row.version)),
         "version" => Some(("Hosts", |row| &row.host)),
         _ => None,
