@@ -87,7 +87,7 @@ order: build ## blocks that go from thread to thread, HAND_OVERS (default 100000
 fleet-schedules: build ## SCHEDULES (default 1000) random schedules of kills of program, collector and store: minutes
 	SCHEDULES=$${SCHEDULES:-1000} cargo test --release --workspace --test fleet_schedules -- --nocapture
 
-stores: build ## collect into servers of S3 and Azure's storage, S3 behind a proxy that cuts and refuses: some minutes, once
+stores: build ## collect into servers of S3, Azure and Google, S3 and Google behind a proxy that cuts and refuses: some minutes, once
 	cargo test --release --workspace --test stores -- --ignored
 
 systems: build ## the library that is shipped, with programs of glibc 2.31 and 2.41: minutes, once

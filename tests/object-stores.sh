@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs a server of object storage into target/clients, unless it is there (some minutes, once), and prints where it is:
-# versitygw (S3) by Go, azurite (Azure) from npm. fake-gcs-server (Google) refuses plain uploads of the XML interface.
+# versitygw (S3) by Go, azurite (Azure) from npm. Google's is tests/clients/gcs.py, since fake-gcs-server refuses plain
+# uploads of the XML interface.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 clients=${CARGO_TARGET_DIR:-target}/clients

@@ -26,7 +26,7 @@ pub struct Collected {
     pub host: String,
     /// Control group of the process, empty if it was gone.
     pub cgroup: String,
-    /// `TRACEHOUND_LABELS`.
+    /// `TRACEHOUND_LABELS`, and below them what the process published (`OTEL_CTX`).
     pub labels: BTreeMap<String, String>,
     /// Path of the program.
     pub executable: String,
@@ -71,7 +71,11 @@ pub fn process_of(file: &File) -> io::Result<Option<Process>> {
 }
 
 /// What is known of a recording whose process is, or was, on this host.
-pub fn describe(id: &str, path: &Path, process: Option<&Process>) -> Collected {
+///
+/// `process` has its id in the namespace of the reader, if it runs.
+pub fn describe(id: &str, path: &Path, process: Option<(&Process, Option<u32>)>) -> Collected {
+    let running = process.and_then(|(_, running)| running);
+    let process = process.map(|(process, _)| process);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let executable = process.map_or(String::new(), |process| text(&process.executable));
     let given = process.and_then(|process| process.options.iter().find_map(|o| o.strip_prefix("TRACEHOUND_LABELS=")));
@@ -88,7 +92,7 @@ pub fn describe(id: &str, path: &Path, process: Option<&Process>) -> Collected {
         service: labels.get("service").cloned().unwrap_or(program),
         version: labels.get("version").cloned().unwrap_or_else(|| "unknown".into()),
         host: labels.get("host").cloned().unwrap_or_else(host),
-        cgroup: process.map_or(String::new(), |process| cgroup(process.pid, &process.executable)),
+        cgroup: running.map_or(String::new(), cgroup),
         labels,
         executable,
         pid: process.map_or(0, |process| process.pid),
@@ -98,16 +102,30 @@ pub fn describe(id: &str, path: &Path, process: Option<&Process>) -> Collected {
     }
 }
 
+impl Collected {
+    /// Adds what the process published of itself; what its operator set by `TRACEHOUND_LABELS` stays.
+    pub fn add_context(&mut self, context: BTreeMap<String, String>) {
+        let named = |label: &str, attribute: &str| {
+            if self.labels.contains_key(label) { None } else { context.get(attribute).cloned() }
+        };
+        let (service, version, host) =
+            (named("service", "service.name"), named("version", "service.version"), named("host", "host.name"));
+        self.service = service.unwrap_or_else(|| self.service.clone());
+        self.version = version.unwrap_or_else(|| self.version.clone());
+        self.host = host.unwrap_or_else(|| self.host.clone());
+        for (name, value) in context {
+            self.labels.entry(name).or_insert(value);
+        }
+    }
+}
+
 fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The control group of a process of ours, if it is that program.
-fn cgroup(pid: u32, executable: &[u8]) -> String {
-    use std::os::unix::ffi::OsStrExt;
-    let is_it =
-        std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.as_os_str().as_bytes() == executable);
-    let text = is_it.then(|| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()).flatten().unwrap_or_default();
+/// The control group of a process.
+fn cgroup(pid: u32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default().to_owned()
 }
 

@@ -7,6 +7,7 @@
 //! ending     the end of a recording whose process was killed, made from its side file
 //! source     one local recording: what was shipped of it, what may be given back to the disk
 //! collect/   the loop over spool folders, and the collector that listens for others
+//! otel       what a process publishes of itself (OTEL_CTX)
 //! push       profiles of recordings to servers of profiles
 //! sink       where recordings go: a store, or another collector
 //! store      what lies where in a store
@@ -23,6 +24,7 @@ mod collect;
 mod ending;
 mod fetch;
 mod labels;
+mod otel;
 mod push;
 mod refusals;
 mod sink;

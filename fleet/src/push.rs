@@ -130,7 +130,7 @@ fn profile(path: &Path) -> Result<Vec<u8>> {
 /// The recording's own labels, with those that were given in their place.
 fn labels_of(path: &Path, given: Vec<(String, String)>) -> Result<BTreeMap<String, String>> {
     let file = std::fs::File::open(path)?;
-    let about = labels::describe("", path, labels::process_of(&file)?.as_ref());
+    let about = labels::describe("", path, labels::process_of(&file)?.as_ref().map(|process| (process, None)));
     let mut labels: BTreeMap<String, String> =
         about.labels.iter().map(|(name, value)| (label_name(name), value.clone())).collect();
     // What both servers have services by.

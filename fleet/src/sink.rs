@@ -2,13 +2,25 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 
 use crate::labels::Collected;
 use crate::store::{Shipped, Store};
+
+/// What another collector asks of us, and we of it.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct RemoteArgs {
+    /// A secret of 16 characters or more that collectors must send
+    #[arg(long, env = "HEAPTRACE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    pub token: Option<String>,
+    /// Certificates (PEM) that collectors at https:// are trusted by, besides those of this machine
+    #[arg(long, env = "HEAPTRACE_CA", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+}
 
 /// Where recordings go.
 #[derive(Debug, Clone)]
@@ -28,13 +40,13 @@ pub struct Remote {
 }
 
 impl ShippingTarget {
-    /// `http://HOST:PORT` is another collector, everything else a store.
+    /// `http://HOST:PORT` or `https://…` is another collector, everything else a store.
     ///
     /// # Errors
     /// When it is neither.
-    pub fn open(url: &str, token: Option<String>) -> Result<Self> {
+    pub fn open(url: &str, remote: &RemoteArgs) -> Result<Self> {
         if url.starts_with("http://") || url.starts_with("https://") {
-            return Ok(Self::Remote(Remote::new(url, token)?));
+            return Ok(Self::Remote(Remote::new(url, remote)?));
         }
         Ok(Self::Store(Store::open(url)?))
     }
@@ -100,14 +112,22 @@ impl Remote {
     ///
     /// # Errors
     /// When no client can be made.
-    pub fn new(url: &str, token: Option<String>) -> Result<Self> {
-        let client = reqwest::Client::builder()
+    pub fn new(url: &str, args: &RemoteArgs) -> Result<Self> {
+        let mut builder = reqwest::Client::builder();
+        if let Some(path) = &args.ca {
+            let read = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let found = reqwest::Certificate::from_pem_bundle(&read);
+            let found = found.ok().filter(|found| !found.is_empty());
+            let found = found.with_context(|| format!("{} has no certificates (PEM)", path.display()))?;
+            builder = builder.tls_certs_merge(found);
+        }
+        let client = builder
             .connect_timeout(Duration::from_secs(5))
             .timeout(Duration::from_secs(120))
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .context("cannot make an HTTP client")?;
-        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token })
+        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token: args.token.clone() })
     }
 
     /// Sends a request; returns the body of a successful answer.
@@ -119,7 +139,8 @@ impl Remote {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
-        let answer = request.send().await.with_context(|| format!("no answer from the collector at {}", self.url))?;
+        let answer = request.send().await.map_err(|error| anyhow!(innermost(&error)));
+        let answer = answer.with_context(|| format!("no answer from the collector at {}", self.url))?;
         let status = answer.status();
         let bytes = answer.bytes().await.with_context(|| format!("no answer from the collector at {}", self.url))?;
         if !status.is_success() {
@@ -162,6 +183,15 @@ impl Remote {
         let path = format!("/v1/symbols/{build_id}?crc32={}", crc32fast::hash(&body));
         self.ask(reqwest::Method::PUT, &path, body.into()).await.map(drop)
     }
+}
+
+/// The reason at the bottom of an error of the HTTP client, whose own words repeat the URL.
+pub fn innermost(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
 }
 
 /// Most bytes of packed symbols that are sent to another collector.

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
@@ -22,9 +22,11 @@ use tracehound_format::header::FileHeader;
 use tracehound_ingest::liveness::{RecordingLock, lock_of, process_of as process_of_header};
 use tracehound_ingest::side_file::{SideFile, path_of};
 
+use crate::collect::status::Behind;
 use crate::labels::{Collected, FRONT, describe, hex, process_of};
+use crate::otel::ContextLooks;
 use crate::sink::ShippingTarget;
-use crate::symbols::{SymbolKeeper, SymbolsUnderWay, modules_in, root_of};
+use crate::symbols::{SymbolKeeper, SymbolsUnderWay, noted_in, root_of};
 use crate::{blocks, ending};
 
 /// How long a file without a side file must have rested before it counts as finished: it may be being copied.
@@ -39,6 +41,12 @@ pub struct LocalRecording {
     /// What is known of it.
     pub about: Collected,
     described: bool,
+    /// What its process publishes of itself.
+    context: ContextLooks,
+    /// Events that its recorder has dropped.
+    lost_events: u64,
+    /// A length that was seen before all of it was in the store, and when.
+    waiting: Option<(u64, Instant)>,
     /// Acknowledged bytes.
     pub shipped: u64,
     asked: bool,
@@ -90,6 +98,9 @@ impl LocalRecording {
             file,
             recording_id: header.recording_id,
             described: false,
+            context: ContextLooks::default(),
+            lost_events: 0,
+            waiting: None,
             shipped: 0,
             asked: false,
             last: None,
@@ -135,8 +146,15 @@ impl LocalRecording {
         if !self.described
             && let Some(process) = process_of(&self.file)?
         {
-            self.about = describe(&self.about.recording, &self.path, Some(&process));
+            self.about = describe(&self.about.recording, &self.path, Some((&process, self.process())));
             self.described = true;
+        }
+        if self.described
+            && self.context.is_due()
+            && let Some(context) = self.process().and_then(crate::otel::context_of)
+        {
+            self.about.add_context(context);
+            self.context.is_found();
         }
         if !self.asked {
             let there = sink.shipped(&self.about.recording).await?;
@@ -155,7 +173,7 @@ impl LocalRecording {
                 // An earlier run may not have come to the symbols of what it shipped.
                 let mut front = vec![0; self.shipped.min(FRONT) as usize];
                 self.file.read_exact_at(&mut front, 0)?;
-                self.keep_symbols(&front);
+                self.look_into(&front);
             }
             self.asked = true;
         }
@@ -164,6 +182,7 @@ impl LocalRecording {
         let mut sent = 0;
         loop {
             let len = self.file.metadata()?.len();
+            self.wait_for(len);
             if self.shipped > len {
                 bail!(
                     "{}: the store has {} bytes, the file has {len}: it is another recording, or was cut off",
@@ -177,11 +196,14 @@ impl LocalRecording {
             }
             let bytes = piece.bytes.len() as u64;
             self.check_whole(self.shipped + bytes)?;
-            self.keep_symbols(&piece.bytes);
+            self.look_into(&piece.bytes);
             sink.append(&self.about.recording, self.shipped, piece.bytes.into(), false).await?;
             self.shipped += bytes;
             self.last = piece.last.or(self.last);
             sent += bytes;
+            if self.waiting.is_some_and(|(len, _)| len <= self.shipped) {
+                self.waiting = None;
+            }
         }
         // The store answers: what it did not take before is tried again.
         for under_way in std::mem::take(&mut self.keeping) {
@@ -190,16 +212,37 @@ impl LocalRecording {
         if alive {
             return Ok(if sent > 0 { Step::Shipped(sent) } else { Step::Waiting });
         }
-        // The program's files may disappear with the recording's.
+        // With the files the last trace of the program may go.
         if !self.keeping.is_empty() {
             return Ok(Step::Waiting);
         }
         self.finish(sink).await
     }
 
-    /// Starts to copy the symbols of the files that blocks name into the store.
-    fn keep_symbols(&mut self, blocks: &[u8]) {
-        let modules = modules_in(blocks);
+    /// Bytes up to a length are there.
+    fn wait_for(&mut self, len: u64) {
+        if len > self.shipped && self.waiting.is_none() {
+            self.waiting = Some((len, Instant::now()));
+        }
+    }
+
+    /// How far the store is behind, and what is missing.
+    pub fn behind(&mut self) -> Behind {
+        if let Ok(meta) = self.file.metadata() {
+            self.wait_for(meta.len());
+        }
+        Behind {
+            bytes: self.unshipped(),
+            time: self.waiting.map_or(Duration::ZERO, |(_, since)| since.elapsed()),
+            lost_events: self.lost_events,
+        }
+    }
+
+    /// Has the symbols of the files that blocks name brought into the store; and notes what is lost.
+    fn look_into(&mut self, blocks: &[u8]) {
+        let noted = noted_in(blocks);
+        let modules = noted.modules;
+        self.lost_events = self.lost_events.max(noted.lost_events.unwrap_or(0));
         if !modules.is_empty() {
             self.root = self.root.take().or_else(|| self.process().and_then(root_of));
             self.keeping.extend(self.keeper.keep(self.root.clone(), modules));
@@ -248,6 +291,7 @@ impl LocalRecording {
         self.check_whole(self.file.metadata()?.len())?;
         if !tail.is_empty() {
             let bytes = tail.len() as u64;
+            self.lost_events = self.lost_events.max(noted_in(&tail).lost_events.unwrap_or(0));
             // In one piece, so that a collector that starts anew finds either none or all of it.
             sink.append(&self.about.recording, self.shipped, tail.into(), true).await?;
             self.shipped += bytes;

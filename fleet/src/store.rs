@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -32,6 +33,9 @@ use crate::symbols::object_name;
 
 /// Bytes of a part of an upload.
 const PART: usize = 8 << 20;
+
+/// How long a list that fails is asked for again.
+const LIST_AGAIN: Duration = Duration::from_secs(15);
 
 /// A store.
 #[derive(Debug, Clone)]
@@ -94,8 +98,19 @@ impl Store {
     /// When the store does not answer.
     pub async fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>> {
         let path = self.path(prefix)?;
-        let all: Vec<ObjectMeta> =
-            self.objects.list(Some(&path)).try_collect().await.map_err(words).context("cannot list the store")?;
+        let began = Instant::now();
+        let mut pause = Duration::from_millis(100);
+        let all: Vec<ObjectMeta> = loop {
+            match self.objects.list(Some(&path)).try_collect().await {
+                Ok(all) => break all,
+                // An answer that is cut off behind its head is not asked for again by the library.
+                Err(object_store::Error::Generic { .. }) if began.elapsed() < LIST_AGAIN => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                Err(error) => return Err(words(error)).context("cannot list the store"),
+            }
+        };
         let skip = if self.prefix.as_ref().is_empty() { 0 } else { self.prefix.as_ref().len() + 1 };
         let mut names: Vec<(String, u64)> =
             all.into_iter().filter_map(|m| Some((m.location.as_ref().get(skip..)?.to_owned(), m.size))).collect();

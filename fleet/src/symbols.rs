@@ -46,9 +46,18 @@ pub fn object_name(build_id: &str) -> Option<String> {
         .then(|| format!("symbols/{build_id}.debug.zst"))
 }
 
-/// The files that blocks of a recording name.
-pub fn modules_in(bytes: &[u8]) -> Vec<ModuleFile> {
-    let (mut found, mut at, mut raw) = (Vec::new(), 0, Vec::new());
+/// What blocks of a recording say that is not about events.
+#[derive(Default)]
+pub struct Noted {
+    /// The files of loaded code.
+    pub modules: Vec<ModuleFile>,
+    /// Events that the recorder has dropped so far, if they say it.
+    pub lost_events: Option<u64>,
+}
+
+/// What the records about the recording itself say in these blocks.
+pub fn noted_in(bytes: &[u8]) -> Noted {
+    let (mut found, mut at, mut raw) = (Noted::default(), 0, Vec::new());
     while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= BlockHeader::LEN) {
         let header = BlockHeader::decode(rest).ok();
         let block =
@@ -68,12 +77,19 @@ pub fn modules_in(bytes: &[u8]) -> Vec<ModuleFile> {
             continue;
         }
         for (tag, body) in Frames::new(&raw).flatten() {
-            let Ok(Some(Meta::ModuleLoad(load))) = decode_body(tag, body) else { continue };
+            let load = match decode_body(tag, body) {
+                Ok(Some(Meta::ModuleLoad(load))) => load,
+                Ok(Some(Meta::Statistics(figures))) => {
+                    found.lost_events = found.lost_events.max(Some(figures.lost));
+                    continue;
+                }
+                _ => continue,
+            };
             let name = load.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
             if load.path.starts_with(b"/") && object_name(&hex(&load.build_id)).is_some() && !name.starts_with(RECORDER)
             {
                 let path = PathBuf::from(std::ffi::OsStr::from_bytes(&load.path));
-                found.push(ModuleFile { path, build_id: load.build_id });
+                found.modules.push(ModuleFile { path, build_id: load.build_id });
             }
         }
     }

@@ -123,7 +123,7 @@ fn collectors_and_programs_send_to_a_collector() {
     for stored in fleet.recordings() {
         assert_eq!(json(&["info"], &stored)["complete"], true);
     }
-    assert!(http(&address, "/").is_some_and(|page| page.contains("<pre>store file://")));
+    assert!(http(&address, "/").is_some_and(|page| page.contains("<pre>store      file://")));
     let output = Command::new(heaptrace())
         .args(["collect", "status", "--json", &address])
         .env("HEAPTRACE_TOKEN", "a secret of sixteen")

@@ -21,6 +21,45 @@ fn ready(mut command: Command) -> Running {
     child
 }
 
+/// A control group with a limit of memory; it is removed with this.
+struct MemoryGroup {
+    folder: PathBuf,
+    /// The file that says how many were killed, and the line of it.
+    kills: &'static str,
+}
+
+impl MemoryGroup {
+    /// One of so many bytes, by version 2 or 1 of control groups; `None` if this user may not make one.
+    fn of(bytes: u64) -> Option<Self> {
+        let name = format!("tracehound-test-{}", std::process::id());
+        let (unified, memory) = (Path::new("/sys/fs/cgroup"), Path::new("/sys/fs/cgroup/memory"));
+        let (folder, limit, kills) = if memory.is_dir() {
+            (memory.join(name), "memory.limit_in_bytes", "memory.oom_control")
+        } else {
+            (unified.join(name), "memory.max", "memory.events")
+        };
+        std::fs::create_dir(&folder).ok()?;
+        let group = Self { folder, kills };
+        std::fs::write(group.folder.join(limit), bytes.to_string()).ok()?;
+        // Nothing goes to a swap.
+        let _ = std::fs::write(group.folder.join("memory.swap.max"), "0");
+        let _ = std::fs::write(group.folder.join("memory.swappiness"), "0");
+        Some(group)
+    }
+
+    fn kills(&self) -> u64 {
+        let text = std::fs::read_to_string(self.folder.join(self.kills)).unwrap_or_default();
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.map_or(0, |count| count.trim().parse().expect("a number"))
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
 /// Kills the process, as the kernel does where memory is short.
 fn kill(mut child: Running) {
     child.kill().expect("it runs");
@@ -116,4 +155,40 @@ fn a_program_of_a_container_has_names() {
     wait_for("the symbols", Duration::from_secs(60), || symbol_files(&fleet).len() >= 2);
     kill(child);
     check_names(&fleet, &program);
+}
+
+#[test]
+fn a_container_whose_memory_was_short_has_names_and_its_end() {
+    let permitted = Command::new("unshare").args(["-mpf", "true"]).output().is_ok_and(|output| output.status.success());
+    let Some(group) = MemoryGroup::of(96 << 20).filter(|_| permitted) else {
+        eprintln!("NOT RUN: this user may not make namespaces and control groups");
+        return;
+    };
+    // Process 1 of its own namespace, on a file system that goes with it; the kernel kills it.
+    let fleet = Fleet::default();
+    let outside = tempfile::tempdir().expect("a folder");
+    let program = outside.path().join("service");
+    let script = format!(
+        "mount -t tmpfs none {0} && cp {1} {0}/service && LD_PRELOAD={2} exec {0}/service 1000 1000 eat",
+        outside.path().display(),
+        compile("stays.c", &["-O1", "-g"]).display(),
+        library().display()
+    );
+    let enter =
+        format!("echo $$ >{}/cgroup.procs && exec unshare -mpf --mount-proc sh -c \"$1\"", group.folder.display());
+    let mut command = fleet.traced(Path::new("sh"), "service=container");
+    command.env_remove("LD_PRELOAD").args(["-c", &enter, "sh", &script]).stdin(Stdio::piped());
+    let mut child = ready(command);
+    let _collector = running(fleet.collect(&["--interval", "20"]));
+    wait_for("the symbols", Duration::from_secs(60), || symbol_files(&fleet).len() >= 2);
+    let mut input = child.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut input, b"x").expect("it reads");
+    child.wait().expect("it can be waited for");
+    assert!(group.kills() >= 1, "the kernel has killed it");
+    check_names(&fleet, &program);
+    // It was process 1 where it ran; its control group was asked for by its id here.
+    let about = stored_recording(&fleet).with_extension("json");
+    let about: Value = serde_json::from_slice(&std::fs::read(about).unwrap()).unwrap();
+    assert_eq!(about["pid"], 1, "{about}");
+    assert!(about["cgroup"].as_str().is_some_and(|group| group.contains('/')), "{about}");
 }

@@ -23,6 +23,12 @@ struct Bucket {
     _server: Running,
 }
 
+/// Runs `openssl`.
+fn openssl(arguments: &[&str], paths: &[&Path]) {
+    let output = Command::new("openssl").args(arguments).args(paths).output().expect("openssl is there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Where `tests/object-stores.sh` has installed a server; it is run if need be.
 fn server(name: &str) -> PathBuf {
     let script = root().join("tests/object-stores.sh");
@@ -80,6 +86,39 @@ impl Bucket {
             ("AZURE_ALLOW_HTTP", "true".into()),
         ]);
         Self { objects: fleet.stored(), fleet, address, variables, _server: server }
+    }
+
+    /// Bucket `heap` of a server that answers as Google's storage does (`tests/clients/gcs.py`), for an account with a key.
+    fn gs() -> Self {
+        const ACCOUNT: &str = "collector@tests.example";
+        let mut fleet = Fleet::default();
+        let address = free_address();
+        let (_, port) = address.split_once(':').expect("a port");
+        let (key, public) = (fleet.spool().join("key.pem"), fleet.spool().join("public.pem"));
+        openssl(&["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out"], &[&key]);
+        openssl(&["pkey", "-pubout", "-in"], &[&key, Path::new("-out"), &public]);
+        let mut command = Command::new("/usr/bin/python3");
+        command.arg(root().join("tests/clients/gcs.py")).args([port, "heap", ACCOUNT]).arg(&public);
+        let server = running(command);
+        wait_for("the server", Duration::from_secs(30), || std::net::TcpStream::connect(&address).is_ok());
+        fleet.store = "gs://heap/fleet".into();
+        let objects = fleet.stored();
+        let mut bucket = Self { fleet, variables: BTreeMap::new(), objects, _server: server, address };
+        bucket.use_key(ACCOUNT, &key);
+        bucket.variables.insert("GOOGLE_BASE_URL", format!("http://{}", bucket.address));
+        bucket.variables.insert("GOOGLE_ALLOW_HTTP", "true".into());
+        bucket
+    }
+
+    /// Has `heaptrace` use the key of an account of Google's.
+    fn use_key(&mut self, account: &str, key: &Path) {
+        let key = std::fs::read_to_string(key).expect("a key");
+        let account = serde_json::json!({
+            "type": "service_account", "client_email": account, "private_key": key, "private_key_id": "1"
+        });
+        let file = self.fleet.spool().join("account.json");
+        std::fs::write(&file, account.to_string()).expect("it can be written");
+        self.variables.insert("GOOGLE_SERVICE_ACCOUNT", file.display().to_string());
     }
 
     /// A proxy in front of the server, which `heaptrace` talks to from now on.
@@ -179,6 +218,41 @@ fn a_bucket_of_s3_is_a_store() {
 #[ignore = "the server takes a minute to install: make stores"]
 fn a_container_of_azure_is_a_store() {
     is_a_store(&Bucket::az());
+}
+
+#[test]
+fn a_bucket_of_google_is_a_store() {
+    let mut bucket = Bucket::gs();
+    is_a_store(&bucket);
+    // Whoever has another key is told, in a sentence.
+    let other = bucket.fleet.spool().join("other.pem");
+    openssl(&["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out"], &[&other]);
+    bucket.use_key("collector@tests.example", &other);
+    let output = bucket.output(Command::new(heaptrace()).args(["fleet", "top", &bucket.fleet.store]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("AuthenticationRequired"), "{said}");
+    assert!(said.lines().count() == 1, "{said}");
+}
+
+#[test]
+#[ignore = "the pauses between tries take a minute: make stores"]
+fn what_google_fails_at_loses_nothing() {
+    let mut bucket = Bucket::gs();
+    let proxy = FaultProxy::start(&bucket.address);
+    bucket.variables.insert("GOOGLE_BASE_URL", format!("http://{}", proxy.address));
+    proxy.schedule(|number, _| match scattered(11, number) % 8 {
+        0 => Fault::CutAnswer,
+        1 => Fault::Busy,
+        _ => Fault::Pass,
+    });
+    let program = compile("planted.c", &["-O1", "-g"]);
+    let status = bucket.fleet.traced(&program, "service=shop,version=2").arg("leak").status().expect("it starts");
+    assert!(status.success());
+    let spooled = bucket.spooled();
+    bucket.said(&mut bucket.fleet.collect(&["--once"]));
+    let fetched = bucket.fetched();
+    assert_eq!(fetched, spooled, "byte for byte");
+    assert!(proxy.done().iter().any(|(_, fault)| *fault != Fault::Pass));
 }
 
 /// Numbers without a pattern, by a seed.

@@ -9,7 +9,7 @@ use arrow_array::{Array, RecordBatch};
 use serde::Serialize;
 
 use super::{Where, bytes};
-use crate::tables::read::{BatchRecordings, Name, RecordingRow, StackText};
+use crate::tables::read::{BatchRecordings, DataSet, Name, RecordingRow, StackText};
 
 /// Options of `fleet leaks`.
 #[derive(Debug, clap::Args)]
@@ -26,26 +26,32 @@ pub struct FleetLeaksArgs {
 
 /// `heaptrace.fleet-leaks/1`.
 #[derive(Debug, Serialize)]
-struct FleetLeaks {
+pub struct FleetLeaks {
     schema: &'static str,
     recordings: usize,
-    rows: Vec<FleetLeakRow>,
-    hidden: usize,
+    /// What grows in most recordings first.
+    pub rows: Vec<FleetLeakRow>,
+    /// Rows that were left out.
+    pub hidden: usize,
 }
 
 #[derive(Debug, Serialize)]
-struct FleetLeakRow {
+pub struct FleetLeakRow {
     service: String,
-    version: String,
-    /// Recordings in which it grows, of so many of this version.
-    growing: usize,
-    recordings: usize,
-    bytes: i64,
+    /// The version in which it grows.
+    pub version: String,
+    /// Recordings in which it grows.
+    pub growing: usize,
+    /// Of so many of this version.
+    pub recordings: usize,
+    /// What they have of it in all.
+    pub bytes: i64,
     /// Mean over the recordings in which it grows.
-    bytes_per_second: f64,
+    pub bytes_per_second: f64,
     freed_at_exit: bool,
+    /// The stack.
     #[serde(flatten)]
-    stack: StackText,
+    pub stack: StackText,
 }
 
 #[derive(Default)]
@@ -60,6 +66,37 @@ struct FleetLeakSum {
 pub async fn run(args: FleetLeaksArgs) -> Result<()> {
     let store = args.place.store()?;
     let set = args.place.open(&store, args.version.as_deref()).await?;
+    let answer = growing(&set, args.rows).await?;
+    args.place.print(&answer, |leaks| {
+        let mut out = format!("{} recordings\n", leaks.recordings);
+        if leaks.rows.is_empty() {
+            out.push_str("nothing grows\n");
+        }
+        for row in &leaks.rows {
+            let late = if row.freed_at_exit { ", freed at exit" } else { "" };
+            out.push_str(&format!(
+                "{} {}: grows in {} of {} recordings, {}/s each, {} in all{late}\n    {}\n",
+                crate::clean(&row.service),
+                crate::clean(&row.version),
+                row.growing,
+                row.recordings,
+                bytes(row.bytes_per_second),
+                bytes(row.bytes as f64),
+                row.stack.line()
+            ));
+        }
+        if leaks.hidden > 0 {
+            out.push_str(&format!("… and {} more (-n shows more)\n", leaks.hidden));
+        }
+        out
+    })
+}
+
+/// The stacks that grow, so many rows at most.
+///
+/// # Errors
+/// When the store does not answer, or a file is none of ours.
+pub async fn growing(set: &DataSet<'_>, most: usize) -> Result<FleetLeaks> {
     let known: BTreeMap<&str, &RecordingRow> = set.recordings.iter().map(|row| (row.id.as_str(), row)).collect();
     let mut all: BTreeMap<(Name, &str, &str), FleetLeakSum> = BTreeMap::new();
     let mut of_batch = |path: &str, batch: &RecordBatch| -> Result<()> {
@@ -101,30 +138,7 @@ pub async fn run(args: FleetLeaksArgs) -> Result<()> {
         })
         .collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.growing, row.bytes)));
-    let hidden = rows.len().saturating_sub(args.rows);
-    rows.truncate(args.rows);
-    let answer = FleetLeaks { schema: "heaptrace.fleet-leaks/1", recordings: set.recordings.len(), rows, hidden };
-    args.place.print(&answer, |leaks| {
-        let mut out = format!("{} recordings\n", leaks.recordings);
-        if leaks.rows.is_empty() {
-            out.push_str("nothing grows\n");
-        }
-        for row in &leaks.rows {
-            let late = if row.freed_at_exit { ", freed at exit" } else { "" };
-            out.push_str(&format!(
-                "{} {}: grows in {} of {} recordings, {}/s each, {} in all{late}\n    {}\n",
-                crate::clean(&row.service),
-                crate::clean(&row.version),
-                row.growing,
-                row.recordings,
-                bytes(row.bytes_per_second),
-                bytes(row.bytes as f64),
-                row.stack.line()
-            ));
-        }
-        if leaks.hidden > 0 {
-            out.push_str(&format!("… and {} more (-n shows more)\n", leaks.hidden));
-        }
-        out
-    })
+    let hidden = rows.len().saturating_sub(most);
+    rows.truncate(most);
+    Ok(FleetLeaks { schema: "heaptrace.fleet-leaks/1", recordings: set.recordings.len(), rows, hidden })
 }

@@ -7,6 +7,7 @@
 //! leaks      stacks whose verdict is growing, by service and version
 //! outliers   hosts whose recordings are unlike the others'
 //! budget     recordings over limits
+//! serve      a page: service, version, host, recording (`page.rs` its text, `page_server.rs` the rest)
 //! sql        the sums as SQL, for DuckDB and Spark
 //! pack, compact   the tables themselves
 //! ```
@@ -15,6 +16,8 @@ mod budget;
 mod interval;
 mod leaks;
 mod outliers;
+mod page;
+mod page_server;
 mod regress;
 mod sql;
 mod top;
@@ -37,6 +40,7 @@ use crate::tables::{RECORDINGS, ROOT, compact, value_of};
   heaptrace fleet regress file:///srv/heap --service api --before 1.4 --after 1.5
   heaptrace fleet leaks file:///srv/heap --json
   heaptrace fleet outliers file:///srv/heap --service api
+  heaptrace fleet serve s3://bucket/heap
   heaptrace fleet budget file:///srv/heap --max-peak 512M --share 95
 
 The tables below data/v1 are plain Parquet in folders: DuckDB, Spark and others read them, too; see docs/guide/fleet.md.")]
@@ -57,6 +61,8 @@ enum FleetCommand {
     Outliers(outliers::OutliersArgs),
     /// Check recordings against limits; exit code 1 if too many exceed them
     Budget(budget::BudgetArgs),
+    /// Show services, versions, hosts and recordings in a browser, and each recording as `heaptrace server` shows it
+    Serve(page_server::FleetPageArgs),
     /// Print a question in SQL, for DuckDB or Spark over the same tables
     Sql(sql::FleetSqlArgs),
     /// Write the tables of recordings that have none
@@ -187,6 +193,7 @@ pub async fn run(args: QuestionArgs) -> Result<ExitCode> {
         FleetCommand::Leaks(args) => leaks::run(args).await,
         FleetCommand::Outliers(args) => outliers::run(args).await,
         FleetCommand::Budget(args) => return budget::run(args).await,
+        FleetCommand::Serve(args) => page_server::run(args).await,
         FleetCommand::Sql(args) => sql::run(args).await,
         FleetCommand::Pack(args) => pack_all(args).await,
         FleetCommand::Compact(args) => compact_all(args).await,
@@ -206,7 +213,7 @@ async fn pack_all(args: PackArgs) -> Result<()> {
     for about in all.iter().filter(|about| !packed.contains(&about.recording)) {
         let options = Options { tables: true, allocations: args.allocations };
         match pack(&store, about, options).await {
-            Ok(()) => done += 1,
+            Ok(_) => done += 1,
             Err(error) => {
                 failed += 1;
                 eprintln!("heaptrace: {}: {}", about.recording, crate::clean(&format!("{error:#}")));

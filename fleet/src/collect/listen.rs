@@ -7,6 +7,7 @@
 //! GET  /v1/symbols/BUILD_ID                       whether they are here: {"kept": …}
 //! PUT  /v1/symbols/BUILD_ID?crc32=C               symbols, packed
 //! GET  /v1/status   GET /metrics   GET /
+//! GET  /debug/pprof/heap, /debug/pprof/allocs     a recording as a profile (`profile.rs`)
 //! ```
 //! Bytes are acknowledged when the store has them. What they are is not looked at: readers of recordings take none of
 //! them for granted.
@@ -26,8 +27,11 @@ use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use serde::Deserialize;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio_rustls::TlsAcceptor;
 
+use super::profile::{ProfileQuery, Profiles};
 use super::status::{CollectorStatus, RecordingState};
+use super::tls::TlsListener;
 use crate::clean;
 use crate::labels::Collected;
 use crate::sink::{KeptSymbols, ShippingTarget};
@@ -48,13 +52,15 @@ struct Listener {
     status: Arc<CollectorStatus>,
     packer: Packer,
     bodies: Semaphore,
-    /// Recordings that are being written, one writer at a time each, with the bytes that are known to be stored.
+    profiles: Profiles,
+    /// One at a time writes a recording; how much of it is known to be there.
     open: std::sync::Mutex<HashMap<String, Arc<Mutex<Option<Shipped>>>>>,
 }
 
 /// Listens from now on.
 pub async fn start(
     address: SocketAddr,
+    tls: Option<TlsAcceptor>,
     sink: ShippingTarget,
     token: Option<String>,
     status: Arc<CollectorStatus>,
@@ -69,7 +75,8 @@ pub async fn start(
     let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
     let address = socket.local_addr()?;
     let bodies = Semaphore::new(BODIES);
-    let state = Arc::new(Listener { sink, token, status, packer, bodies, open: std::sync::Mutex::default() });
+    let (profiles, open) = (Profiles::default(), std::sync::Mutex::default());
+    let state = Arc::new(Listener { sink, token, status, packer, bodies, profiles, open });
     let router = Router::new()
         .route("/v1/recordings/{id}", get(shipped))
         .route("/v1/recordings/{id}", put(append).layer(DefaultBodyLimit::max(LONGEST_BODY)))
@@ -78,15 +85,25 @@ pub async fn start(
         .route("/v1/symbols/{build_id}", put(keep_symbols).layer(DefaultBodyLimit::max(LONGEST_BODY)))
         .route("/v1/status", get(status_json))
         .route("/metrics", get(metrics))
+        .route("/debug/pprof/{profile}", get(pprof))
         .route("/", get(page))
         .layer(middleware::from_fn_with_state(Arc::clone(&state), guard))
         .with_state(state);
-    eprintln!("heaptrace: collecting at http://{address}");
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    eprintln!("heaptrace: collecting at {scheme}://{address}");
+    if let Some(acceptor) = tls {
+        let listener = TlsListener::start(socket, acceptor)?;
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        return Ok(());
+    }
+    if !address.ip().is_loopback() {
+        eprintln!("heaptrace: recordings and the token come in the clear: --tls-cert and --tls-key encrypt them");
+    }
     tokio::spawn(async move { axum::serve(socket, router).await });
     Ok(())
 }
 
-/// Access control: a request needs the token, and must not come from a page of another site.
+/// Who may ask: whoever has the token; and no page of another site.
 async fn guard(State(listener): State<Arc<Listener>>, request: Request, next: Next) -> Response {
     if request.headers().contains_key(header::ORIGIN) {
         return (StatusCode::FORBIDDEN, "web pages may not send requests to a collector\n").into_response();
@@ -101,7 +118,7 @@ async fn guard(State(listener): State<Arc<Listener>>, request: Request, next: Ne
     next.run(request).await
 }
 
-/// Compares in a time that does not depend on where the first difference is.
+/// In a time that does not say where they differ.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
@@ -148,7 +165,7 @@ impl Listener {
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= MOST_OPEN && !open.contains_key(id) {
-            // Recordings without a writer are forgotten: the next request queries the store again.
+            // Those that nobody writes are asked of the store again.
             open.retain(|_, known| Arc::strong_count(known) > 1);
             if open.len() >= MOST_OPEN {
                 return Err(RefusedRequest::TooMany);
@@ -204,7 +221,7 @@ async fn append(
     }
     let bytes = body.len() as u64;
     if let Err(error) = listener.sink.append(&id, asked.at, body, asked.end).await {
-        // The store may have stored the bytes in spite of the error.
+        // It may have been taken all the same.
         *known = None;
         return Err(listener.failed(&error));
     }
@@ -281,6 +298,20 @@ async fn status_json(State(listener): State<Arc<Listener>>) -> Response {
 
 async fn metrics(State(listener): State<Arc<Listener>>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], listener.status.metrics()).into_response()
+}
+
+async fn pprof(
+    State(listener): State<Arc<Listener>>,
+    Path(name): Path<String>,
+    Query(asked): Query<ProfileQuery>,
+) -> Response {
+    match listener.profiles.make(&listener.sink, &listener.status, &name, &asked).await {
+        Ok(profile) => {
+            ([(header::CONTENT_TYPE, "application/octet-stream"), (header::CACHE_CONTROL, "no-store")], profile)
+                .into_response()
+        }
+        Err(refused) => (refused.status, clean(&refused.why) + "\n").into_response(),
+    }
 }
 
 async fn page(State(listener): State<Arc<Listener>>) -> Response {

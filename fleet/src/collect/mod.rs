@@ -5,14 +5,18 @@
 //! mod      the loop over spool folders: follow, ship, finish, give back to the disk
 //! quota    what the spool may have: holes, and recordings that are ended
 //! listen   HTTP: other collectors' recordings, status, metrics, a page
+//! tls      connections by TLS
+//! profile  the heap of a recording as a profile, for scrapers
 //! status   what a collector does, for people, programs and Prometheus
 //! send     one recording to a collector: what `heaptrace run` does with TRACEHOUND_COLLECTOR
 //! ```
 
 mod listen;
+mod profile;
 mod quota;
 pub mod send;
 pub mod status;
+mod tls;
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -26,11 +30,11 @@ use tokio::task::JoinSet;
 use tracehound_format::options::parse_size;
 
 use crate::clean;
-use crate::sink::ShippingTarget;
+use crate::sink::{RemoteArgs, ShippingTarget};
 use crate::source::{LocalRecording, Step};
 use crate::symbols::SymbolKeeper;
 use crate::tables::pack;
-use status::{CollectorStatus, RecordingState};
+use status::{Behind, CollectorStatus, RecordingState};
 
 /// Collect the recordings of many processes in a store, and take in those that other collectors send.
 ///
@@ -43,8 +47,8 @@ use status::{CollectorStatus, RecordingState};
     after_help = "Examples:
   heaptrace collect --spool /var/spool/heap --store file:///srv/heap
   heaptrace collect --spool /var/spool/heap --store s3://bucket/heap --quota 2G
-  heaptrace collect --listen 0.0.0.0:9900 --token SECRET --store s3://bucket/heap
-  heaptrace collect --spool /var/spool/heap --store http://collector:9900
+  heaptrace collect --listen 0.0.0.0:9900 --tls-cert cert.pem --tls-key key.pem --token SECRET --store s3://bucket/heap
+  heaptrace collect --spool /var/spool/heap --store https://collector:9900 --token SECRET
   heaptrace collect status 127.0.0.1:9900"
 )]
 pub struct CollectArgs {
@@ -53,15 +57,21 @@ pub struct CollectArgs {
     /// A folder that recordings (*.dat) are written into; may be repeated
     #[arg(long, value_name = "FOLDER")]
     spool: Vec<PathBuf>,
-    /// Where they go: file:///FOLDER, a bucket (s3://BUCKET/PREFIX, gs://…, az://…), or http://HOST:PORT, another collector
+    /// Where they go: file:///FOLDER, a bucket (s3://BUCKET/PREFIX, gs://…, az://…), or another collector (https://HOST:PORT,
+    /// http://HOST:PORT)
     #[arg(long, value_name = "URL", required = true)]
     store: Option<String>,
     /// Take in what other collectors and `heaptrace run` send, and show status, metrics and a page, at this address
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// A secret of 16 characters or more that others must give, and that is given to another collector
-    #[arg(long, env = "HEAPTRACE_TOKEN", hide_env_values = true, value_name = "SECRET")]
-    token: Option<String>,
+    #[command(flatten)]
+    remote: RemoteArgs,
+    /// The certificate of --listen (PEM, with the chain to its issuer): clients use https://
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "listen"])]
+    tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Most bytes of the spool's recordings on the disk: what the store has is given back, of the largest first. When
     /// more than that is not in the store, recordings are ended, the greediest first; their programs go on
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -117,17 +127,20 @@ pub async fn run(args: CollectArgs) -> Result<ExitCode> {
     for folder in &args.spool {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the spool {}", folder.display()))?;
     }
-    if let Some(token) = &args.token
+    if let Some(token) = &args.remote.token
         && token.len() < 16
     {
         bail!("--token is too short: 16 characters or more");
     }
-    let sink = ShippingTarget::open(&store, args.token.clone())?;
+    let sink = ShippingTarget::open(&store, &args.remote)?;
     let status = Arc::new(CollectorStatus::new(store.clone()));
     let packing = pack::Options { tables: !args.no_tables, allocations: args.allocations };
     let packer = pack::Packer::start(&sink, packing, Arc::clone(&status));
     if let Some(address) = args.listen {
-        listen::start(address, sink.clone(), args.token.clone(), Arc::clone(&status), packer.clone()).await?;
+        let tls = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
+        let tls = tls.map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
+        let token = args.remote.token.clone();
+        listen::start(address, tls, sink.clone(), token, Arc::clone(&status), packer.clone()).await?;
     }
     let mut stop = std::pin::pin!(stopped());
     let keeper = SymbolKeeper::start(&sink, !args.no_symbols, Arc::clone(&status));
@@ -142,7 +155,7 @@ pub async fn run(args: CollectArgs) -> Result<ExitCode> {
         if spool.args.once && spool.is_over() {
             break;
         }
-        // No pause while there is more to ship.
+        // While there is more, there is no rest.
         let pause = if busy { Duration::from_millis(10) } else { Duration::from_millis(spool.args.interval) };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -156,7 +169,8 @@ pub async fn run(args: CollectArgs) -> Result<ExitCode> {
     Ok(if spool.args.once && spool.status.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn stopped() {
+/// Waits for a signal to stop.
+pub async fn stopped() {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
     tokio::select! {
@@ -191,7 +205,7 @@ struct Refused {
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 impl Spool {
-    /// One pass: finds new recordings, and makes a step of each. Returns whether one of them has more at once.
+    /// One look: new recordings are found, all of them make a step. Whether one of them may have more at once.
     async fn look(&mut self) -> bool {
         self.find();
         let now = Instant::now();
@@ -217,6 +231,11 @@ impl Spool {
                 Some(Ok((source, step))) => busy |= self.take(source, step),
             }
         }
+        for source in self.sources.values_mut() {
+            let behind = source.behind();
+            self.status.behind(&source.about.recording, &source.path, behind);
+        }
+        self.status.sample();
         self.quota.keep(&mut self.sources, &self.store, &self.status);
         busy
     }
@@ -247,8 +266,8 @@ impl Spool {
         }
     }
 
-    /// Handles the result of a step.
-    fn take(&mut self, source: LocalRecording, step: Result<Step>) -> bool {
+    /// What a step came to.
+    fn take(&mut self, mut source: LocalRecording, step: Result<Step>) -> bool {
         let (id, path) = (source.about.recording.clone(), source.path.clone());
         if step.is_ok() {
             self.refused.remove(&path);
@@ -256,6 +275,9 @@ impl Spool {
         match step {
             Ok(Step::Finished) => {
                 self.status.recording(&source.about, source.shipped, RecordingState::Stored);
+                // The last blocks may say what is lost.
+                let lost_events = source.behind().lost_events;
+                self.status.behind(&id, &path, Behind { lost_events, ..Behind::default() });
                 self.packer.pack(source.about.clone());
                 if !self.args.keep
                     && let Err(error) = source.remove()
@@ -277,9 +299,10 @@ impl Spool {
             Err(error) => {
                 self.status.recording(&source.about, source.shipped, RecordingState::Waiting);
                 let why = format!("{}: {error:#}", clean(&id));
-                // A file that others have removed is not followed any more.
+                // A file that somebody took away is none of ours any more.
                 if !path.exists() {
                     self.refused.remove(&path);
+                    self.status.lost_recording();
                     self.status.error(&why);
                     return false;
                 }
@@ -292,14 +315,14 @@ impl Spool {
                 self.status.retried(&why);
             }
         }
-        // A file that others have removed is not followed any more.
+        // A file that somebody took away is none of ours any more.
         if path.exists() {
             self.sources.insert(path, source);
         }
         false
     }
 
-    /// Notes a failed step: the next one comes after a pause. Returns for how long steps have been failing.
+    /// A step has failed: the next one comes after a pause. For how long steps have been failing.
     fn refuse(&mut self, path: &Path) -> Duration {
         let (now, first) = (Instant::now(), Duration::from_millis(self.args.interval));
         let refused = Refused { since: now, again: now, pause: first };

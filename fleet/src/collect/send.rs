@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::status::CollectorStatus;
-use crate::sink::ShippingTarget;
+use crate::sink::{RemoteArgs, ShippingTarget};
 use crate::source::{LocalRecording, Step};
 use crate::symbols::SymbolKeeper;
 
@@ -19,9 +19,8 @@ pub struct SendArgs {
     /// The collector: HOST:PORT, or a URL
     #[arg(long, value_name = "ADDRESS")]
     to: String,
-    /// Its secret
-    #[arg(long, env = "HEAPTRACE_TOKEN", hide_env_values = true, value_name = "SECRET")]
-    token: Option<String>,
+    #[command(flatten)]
+    remote: RemoteArgs,
     /// Give up when nothing was sent for so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     patience: u64,
@@ -37,7 +36,7 @@ pub fn url_of(address: &str) -> String {
 
 /// Sends them.
 pub async fn run(args: SendArgs) -> Result<ExitCode> {
-    let sink = ShippingTarget::open(&url_of(&args.to), args.token)?;
+    let sink = ShippingTarget::open(&url_of(&args.to), &args.remote)?;
     let status = Arc::new(CollectorStatus::new(args.to.clone()));
     let keeper = SymbolKeeper::start(&sink, true, status);
     for path in &args.files {

@@ -1,7 +1,8 @@
 //! Status of a collector: for people (`heaptrace collect status`, the page), for programs (JSON) and for Prometheus.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,19 +10,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use tracehound_api::units::signed_bytes;
 
 use crate::clean;
 use crate::labels::Collected;
-use crate::sink::Remote;
+use crate::sink::{Remote, RemoteArgs};
 
 /// Recordings that are listed when they are over.
 const MOST_STORED: usize = 1000;
 /// Characters of an error that is kept.
 const LONGEST: usize = 500;
-/// Time after which a repeated message is printed again.
+/// A message that comes again is said again after so long.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
-/// Most messages in that time.
+/// The most messages in that time.
 const MOST_SAID: usize = 200;
+/// Rates are those of this time.
+const RATE_TIME: Duration = Duration::from_secs(10);
+/// Between two samples for a rate.
+const SAMPLE_TIME: Duration = Duration::from_millis(500);
 
 /// Where a recording is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +50,30 @@ struct RecordingStatus {
     host: String,
     file: String,
     bytes: u64,
+    /// Bytes of it that are here and not in the store.
+    #[serde(default)]
+    lag_bytes: u64,
+    /// How long the oldest of them have been here, within the time between two looks.
+    #[serde(default)]
+    lag_seconds: f64,
+    /// Events that its recorder dropped.
+    #[serde(default)]
+    lost_events: u64,
     state: RecordingState,
+    /// Its file on this host.
+    #[serde(skip)]
+    path: Option<PathBuf>,
+}
+
+/// How far the store is behind a recording of this host, and what is missing in it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Behind {
+    /// Bytes that the store lacks.
+    pub bytes: u64,
+    /// How long the oldest of them have been here.
+    pub time: Duration,
+    /// Events that its recorder dropped.
+    pub lost_events: u64,
 }
 
 /// `heaptrace.collect-status/1`.
@@ -52,8 +81,27 @@ struct RecordingStatus {
 struct StatusDocument {
     schema: String,
     store: String,
+    #[serde(default)]
+    uptime_seconds: f64,
     shipped_bytes: u64,
+    /// Of the last ten seconds.
+    #[serde(default)]
+    shipped_bytes_per_second: f64,
     taken_in_bytes: u64,
+    #[serde(default)]
+    taken_in_bytes_per_second: f64,
+    /// Bytes that are here and not in the store.
+    #[serde(default)]
+    lag_bytes: u64,
+    /// The longest that any of them have been here.
+    #[serde(default)]
+    lag_seconds: f64,
+    /// Events that recorders dropped.
+    #[serde(default)]
+    lost_events: u64,
+    /// Recordings that were taken away before the store had all of them.
+    #[serde(default)]
+    lost_recordings: u64,
     given_back_bytes: u64,
     spool_bytes: u64,
     over_quota: u64,
@@ -84,6 +132,11 @@ pub struct CollectorStatus {
     stored: AtomicU64,
     packed: AtomicU64,
     errors: AtomicU64,
+    lost_events: AtomicU64,
+    lost_recordings: AtomicU64,
+    began: Instant,
+    /// Bytes that were shipped and taken in, at some moments of the last seconds.
+    samples: Mutex<VecDeque<(Instant, u64, u64)>>,
     has_failed: AtomicBool,
     last_error: Mutex<String>,
     /// When each message was said last.
@@ -92,7 +145,7 @@ pub struct CollectorStatus {
 }
 
 impl CollectorStatus {
-    /// Status of a collector that ships to this store.
+    /// Of a collector that ships to this store.
     pub fn new(store: String) -> Self {
         Self {
             store,
@@ -106,6 +159,10 @@ impl CollectorStatus {
             stored: AtomicU64::new(0),
             packed: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            lost_events: AtomicU64::new(0),
+            lost_recordings: AtomicU64::new(0),
+            began: Instant::now(),
+            samples: Mutex::default(),
             has_failed: AtomicBool::new(false),
             last_error: Mutex::default(),
             said: Mutex::default(),
@@ -113,51 +170,117 @@ impl CollectorStatus {
         }
     }
 
-    /// Counts bytes of local recordings that were acknowledged.
+    /// So many bytes of local recordings were acknowledged.
     pub fn shipped(&self, bytes: u64) {
         self.shipped.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes that came from other collectors.
+    /// So many bytes came from other collectors.
     pub fn taken_in(&self, bytes: u64) {
         self.taken_in.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes of the spool that became holes.
+    /// So many bytes of the spool are holes now.
     pub fn given_back(&self, bytes: u64) {
         self.given_back.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Sets the bytes of the spool on the disk.
+    /// The spool has so many bytes on the disk.
     pub fn spool(&self, bytes: u64) {
         self.spool.store(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that the spool is over its quota, and that nothing of it may be deleted.
+    /// The spool is over its quota, and nothing of it may go.
     pub fn over_quota(&self) {
         self.over_quota.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a file whose symbols are in the store, with the bytes of them that are new.
+    /// A recording was taken away before the store had all of it.
+    pub fn lost_recording(&self) {
+        self.lost_recordings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a sample for rates, if it is time.
+    pub fn sample(&self) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        if samples.back().is_some_and(|(when, ..)| when.elapsed() < SAMPLE_TIME) {
+            return;
+        }
+        samples.push_back((
+            Instant::now(),
+            self.shipped.load(Ordering::Relaxed),
+            self.taken_in.load(Ordering::Relaxed),
+        ));
+        // One that is older than the time stays: rates are of at least so long.
+        while samples.get(1).is_some_and(|(when, ..)| when.elapsed() >= RATE_TIME) {
+            samples.pop_front();
+        }
+    }
+
+    /// Bytes a second that are shipped and taken in.
+    fn rates(&self) -> (f64, f64) {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((when, shipped, taken_in)) = samples.front() else { return (0.0, 0.0) };
+        let seconds = when.elapsed().as_secs_f64().max(0.001);
+        let rate = |now: &AtomicU64, then: u64| now.load(Ordering::Relaxed).saturating_sub(then) as f64 / seconds;
+        (rate(&self.shipped, *shipped), rate(&self.taken_in, *taken_in))
+    }
+
+    /// How far the store is behind a recording of this host, which lies at a path.
+    pub fn behind(&self, id: &str, path: &Path, behind: Behind) {
+        let mut all = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = all.get_mut(id) else { return };
+        self.add_lost(known, behind.lost_events);
+        known.lag_bytes = behind.bytes;
+        known.lag_seconds = behind.time.as_secs_f64();
+        known.path = (behind.bytes > 0 || !is_over(known.state)).then(|| path.to_owned());
+    }
+
+    /// A recording lacks so many events.
+    pub fn lost_events(&self, id: &str, lost_events: u64) {
+        let mut all = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get_mut(id) {
+            self.add_lost(known, lost_events);
+        }
+    }
+
+    fn add_lost(&self, known: &mut RecordingStatus, lost_events: u64) {
+        self.lost_events.fetch_add(lost_events.saturating_sub(known.lost_events), Ordering::Relaxed);
+        known.lost_events = known.lost_events.max(lost_events);
+    }
+
+    /// The recordings that somebody may ask for: id, service, version, and the file of those that are on this host.
+    pub fn known(&self) -> Vec<KnownRecording> {
+        let all = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(id, known): (&String, &RecordingStatus)| KnownRecording {
+            id: id.clone(),
+            service: known.service.clone(),
+            version: known.version.clone(),
+            path: known.path.clone(),
+        };
+        all.iter().map(of).collect()
+    }
+
+    /// The symbols of a file are in the store: so many bytes of them are new.
     pub fn symbols_kept(&self, bytes: u64) {
         if bytes > 0 {
             self.symbol_files.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Counts a recording that was ended for a quota, and prints `why` on standard error.
+    /// A recording is ended for a quota; `why` is said on standard error.
     pub fn ended_for_quota(&self, why: &str) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         eprintln!("heaptrace: {}", clean(why));
     }
 
-    /// Counts a permanent error, and prints it on standard error, at most once a minute however often it comes again.
+    /// Something failed for good; it is said on standard error, once a minute however often it comes again.
     pub fn error(&self, why: &str) {
         self.has_failed.store(true, Ordering::Relaxed);
         self.retried(why);
     }
 
-    /// Counts an error that is retried; it is printed as a permanent one is.
+    /// Something failed that is tried again; it is said as an error is.
     pub fn retried(&self, why: &str) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         let why: String = clean(why).chars().take(LONGEST).collect();
@@ -175,11 +298,11 @@ impl CollectorStatus {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Sets the state of a recording.
+    /// A recording is this far.
     pub fn recording(&self, about: &Collected, bytes: u64, state: RecordingState) {
         let mut all = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = all.get(&about.recording).map(|known| known.state);
-        let is_over = |state| matches!(state, RecordingState::Stored | RecordingState::Packed);
+        let known = all.get(&about.recording);
+        let before = known.map(|known| known.state);
         if is_over(state) && !before.is_some_and(is_over) {
             self.stored.fetch_add(1, Ordering::Relaxed);
         }
@@ -192,6 +315,10 @@ impl CollectorStatus {
             host: about.host.clone(),
             file: about.file.clone(),
             bytes,
+            lag_bytes: if is_over(state) { 0 } else { known.map_or(0, |known| known.lag_bytes) },
+            lag_seconds: if is_over(state) { 0.0 } else { known.map_or(0.0, |known| known.lag_seconds) },
+            lost_events: known.map_or(0, |known| known.lost_events),
+            path: if is_over(state) { None } else { known.and_then(|known| known.path.clone()) },
             state,
         };
         all.insert(about.recording.clone(), status);
@@ -204,11 +331,20 @@ impl CollectorStatus {
 
     fn document(&self) -> StatusDocument {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let (shipped_rate, taken_in_rate) = self.rates();
+        let recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         StatusDocument {
             schema: "heaptrace.collect-status/1".into(),
             store: self.store.clone(),
+            uptime_seconds: self.began.elapsed().as_secs_f64(),
             shipped_bytes: of(&self.shipped),
+            shipped_bytes_per_second: shipped_rate,
             taken_in_bytes: of(&self.taken_in),
+            taken_in_bytes_per_second: taken_in_rate,
+            lag_bytes: recordings.values().map(|known| known.lag_bytes).sum(),
+            lag_seconds: recordings.values().map(|known| known.lag_seconds).fold(0.0, f64::max),
+            lost_events: of(&self.lost_events),
+            lost_recordings: of(&self.lost_recordings),
             given_back_bytes: of(&self.given_back),
             spool_bytes: of(&self.spool),
             over_quota: of(&self.over_quota),
@@ -218,7 +354,7 @@ impl CollectorStatus {
             packed: of(&self.packed),
             errors: of(&self.errors),
             last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            recordings: self.recordings.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            recordings,
         }
     }
 
@@ -249,6 +385,19 @@ impl CollectorStatus {
             ("stored_recordings_total", "counter", "recordings that the store has whole", status.stored),
             ("packed_recordings_total", "counter", "recordings whose tables the store has", status.packed),
             ("errors_total", "counter", "steps that failed, and were or will be tried again", status.errors),
+            (
+                "lost_events_total",
+                "counter",
+                "events that recordings lack: that their recorders dropped, or that are damaged",
+                status.lost_events,
+            ),
+            (
+                "lost_recordings_total",
+                "counter",
+                "recordings that were taken away before the store had all of them",
+                status.lost_recordings,
+            ),
+            ("lag_bytes", "gauge", "bytes of the spool that the store has not acknowledged", status.lag_bytes),
             ("following_recordings", "gauge", "recordings that are shipped as they grow", following as u64),
             ("waiting_recordings", "gauge", "recordings whose last step failed", waiting as u64),
         ];
@@ -256,6 +405,30 @@ impl CollectorStatus {
             let _ = writeln!(
                 out,
                 "# HELP tracehound_collect_{name} {help}\n# TYPE tracehound_collect_{name} {kind}\ntracehound_collect_{name} {value}"
+            );
+        }
+        let rows = [
+            (
+                "lag_seconds",
+                "how long the oldest bytes have waited that the store has not acknowledged",
+                status.lag_seconds,
+            ),
+            (
+                "shipped_bytes_per_second",
+                "bytes of local recordings that the store acknowledges, of the last ten seconds",
+                status.shipped_bytes_per_second,
+            ),
+            (
+                "taken_in_bytes_per_second",
+                "bytes that come from other collectors, of the last ten seconds",
+                status.taken_in_bytes_per_second,
+            ),
+            ("uptime_seconds", "how long this collector has run", status.uptime_seconds),
+        ];
+        for (name, help, value) in rows {
+            let _ = writeln!(
+                out,
+                "# HELP tracehound_collect_{name} {help}\n# TYPE tracehound_collect_{name} gauge\ntracehound_collect_{name} {value:.3}"
             );
         }
         out
@@ -267,17 +440,44 @@ impl CollectorStatus {
     }
 }
 
+fn is_over(state: RecordingState) -> bool {
+    matches!(state, RecordingState::Stored | RecordingState::Packed)
+}
+
+/// A recording that somebody may ask for.
+#[derive(Debug, Clone)]
+pub struct KnownRecording {
+    /// Its id.
+    pub id: String,
+    /// Its service.
+    pub service: String,
+    /// Its version.
+    pub version: String,
+    /// Its file, if it is on this host.
+    pub path: Option<PathBuf>,
+}
+
 fn text_of(status: &StatusDocument) -> String {
+    let size = |bytes: u64| signed_bytes(i64::try_from(bytes).unwrap_or(i64::MAX));
+    let rate = |bytes: f64| signed_bytes(bytes.round() as i64);
     let mut out = format!(
-        "store {}\nshipped {} bytes, taken in {}, given back {}; spool {} bytes; {} stored, {} with tables, {} errors\n",
+        "store      {}\nshipped    {}, {}/s\ntaken in   {}, {}/s\nspool      {}, given back {}\nlag        {}, {:.1} s\nrecordings {} stored, {} with tables\n",
         clean(&status.store),
-        status.shipped_bytes,
-        status.taken_in_bytes,
-        status.given_back_bytes,
-        status.spool_bytes,
+        size(status.shipped_bytes),
+        rate(status.shipped_bytes_per_second),
+        size(status.taken_in_bytes),
+        rate(status.taken_in_bytes_per_second),
+        size(status.spool_bytes),
+        size(status.given_back_bytes),
+        size(status.lag_bytes),
+        status.lag_seconds,
         status.stored,
         status.packed,
-        status.errors
+    );
+    let _ = writeln!(
+        out,
+        "lost       {} events, {} recordings; {} errors",
+        status.lost_events, status.lost_recordings, status.errors
     );
     if status.over_quota > 0 {
         out.push_str("the spool is over its quota with what the store has not acknowledged\n");
@@ -292,9 +492,11 @@ fn text_of(status: &StatusDocument) -> String {
         let state = serde_json::to_value(known.state).unwrap_or_default();
         let _ = writeln!(
             out,
-            "{id}  {:<9}  {:>12}  {} {} on {}  {}",
+            "{id}  {:<9}  {:>10}  lag {:>10} {:>6.1} s  {} {} on {}  {}",
             state.as_str().unwrap_or_default(),
-            known.bytes,
+            size(known.bytes),
+            size(known.lag_bytes),
+            known.lag_seconds,
             clean(&known.service),
             clean(&known.version),
             clean(&known.host),
@@ -315,12 +517,11 @@ fn page_of(status: &StatusDocument) -> String {
 /// Options of `heaptrace collect status`.
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
-    /// Address of the collector
+    /// Address of the collector: HOST:PORT, or a URL
     #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:9900")]
     address: String,
-    /// Its secret
-    #[arg(long, env = "HEAPTRACE_TOKEN", hide_env_values = true, value_name = "SECRET")]
-    token: Option<String>,
+    #[command(flatten)]
+    remote: RemoteArgs,
     /// Print one JSON document, with a stable schema
     #[arg(long)]
     json: bool,
@@ -328,7 +529,7 @@ pub struct StatusArgs {
 
 /// Asks a collector.
 pub async fn run(args: StatusArgs) -> Result<ExitCode> {
-    let remote = Remote::new(&super::send::url_of(&args.address), args.token)?;
+    let remote = Remote::new(&super::send::url_of(&args.address), &args.remote)?;
     let answer = remote.ask(reqwest::Method::GET, "/v1/status", bytes::Bytes::new()).await?;
     if args.json {
         println!("{}", String::from_utf8_lossy(&answer).trim_end());

@@ -51,7 +51,10 @@ impl Packer {
         let worker = tokio::spawn(async move {
             while let Some(Some(about)) = jobs.recv().await {
                 match pack(&store, &about, options).await {
-                    Ok(()) => status.recording(&about, about.bytes, RecordingState::Packed),
+                    Ok(lost_events) => {
+                        status.recording(&about, about.bytes, RecordingState::Packed);
+                        status.lost_events(&about.recording, lost_events);
+                    }
                     Err(error) => status.error(&format!(
                         "no tables of {}: {error:#}; `heaptrace fleet pack` tries again",
                         about.recording
@@ -80,11 +83,11 @@ impl Packer {
 }
 
 /// Writes the tables of a recording into the store. May be stopped anywhere and done again: a recording counts when its
-/// row in `recordings` is there, which is written last.
+/// row in `recordings` is there, which is written last. How many events it lacks.
 ///
 /// # Errors
 /// When the recording cannot be read, or the store does not take the tables.
-pub async fn pack(store: &Store, about: &Collected, options: Options) -> Result<()> {
+pub async fn pack(store: &Store, about: &Collected, options: Options) -> Result<u64> {
     let work = tempfile::tempdir().context("cannot make a folder to work in")?;
     let raw = format!("raw/{}.dat", about.recording);
     let path = match &store.folder {
@@ -102,7 +105,7 @@ pub async fn pack(store: &Store, about: &Collected, options: Options) -> Result<
         let (folder, names, store) = (folder.clone(), names.clone(), store.clone());
         tokio::task::spawn_blocking(move || make(&store, &path, &folder, &names, &about, options))
     };
-    let prefix = done.await.context("the tables could not be made")??;
+    let (prefix, lost_events) = done.await.context("the tables could not be made")??;
     if let Ok(names) = std::fs::read(path_beside(&names)) {
         store.put(&format!("{raw}.symbols"), names.into()).await?;
     }
@@ -114,7 +117,7 @@ pub async fn pack(store: &Store, about: &Collected, options: Options) -> Result<
         let bytes = std::fs::read(folder.join(format!("{name}.parquet")))?;
         store.put(&format!("{ROOT}/{name}/{prefix}/{name}.parquet"), bytes.into()).await?;
     }
-    Ok(())
+    Ok(lost_events)
 }
 
 /// Most bytes of symbols that are kept unpacked between two recordings.
@@ -133,7 +136,10 @@ fn symbol_folder() -> Result<&'static Path> {
 }
 
 /// Brings here the symbols of modules that this machine has no debug information of, as far as the store has them.
-fn fetch_symbols(store: &Store, trace: &Trace) -> Result<()> {
+///
+/// # Errors
+/// When the store does not answer, or they cannot be unpacked.
+pub fn fetch_symbols(store: &Store, trace: &Trace) -> Result<()> {
     static UNPACKED: Mutex<u64> = Mutex::new(0);
     let folder = symbol_folder()?;
     let mut unpacked = UNPACKED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +177,7 @@ fn fetch_symbols(store: &Store, trace: &Trace) -> Result<()> {
 }
 
 /// Makes the tables in a folder, and the names of the recording beside the path `names`; the partition that they belong
-/// to. On a thread that may wait.
+/// to, and how many events are lost. On a thread that may wait.
 fn make(
     store: &Store,
     path: &Path,
@@ -179,7 +185,7 @@ fn make(
     names: &Path,
     about: &Collected,
     options: Options,
-) -> Result<String> {
+) -> Result<(String, u64)> {
     let cancel = Cancel::new();
     let index = IndexPlace::In(folder.with_file_name("index"));
     let recording = Recording::open(path, OpenOptions { index, ..OpenOptions::default() })?;
@@ -200,11 +206,12 @@ fn make(
     let info = tracehound_audit::info(&trace, &symbols);
     std::fs::write(folder.join("recordings.parquet"), write::recordings(about, &info)?)?;
     let day = info.process.started_at.get(..10).unwrap_or("1970-01-01");
-    Ok(format!(
+    let folder = format!(
         "{}/{}/{}/{}",
         partition("service", &about.service),
         partition("version", &about.version),
         partition("day", day),
         partition("recording", &about.recording)
-    ))
+    );
+    Ok((folder, info.exactness.lost_events))
 }
