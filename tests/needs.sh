@@ -6,7 +6,7 @@ set -euo pipefail
 needs=(
     gcc:/usr/bin/cc g++:/usr/bin/c++ binutils:/usr/bin/objdump valgrind:/usr/bin/valgrind strace:/usr/bin/strace
     python3:/usr/bin/python3 sqlite3:/usr/bin/sqlite3
-    chromium:/usr/bin/chromium libunwind-dev:/usr/include/x86_64-linux-gnu/libunwind.h libunwind8:/usr/lib/x86_64-linux-gnu/libunwind.so.8
+    chromium:/usr/bin/chromium firefox-esr:/usr/bin/firefox-esr libunwind-dev:/usr/include/x86_64-linux-gnu/libunwind.h libunwind8:/usr/lib/x86_64-linux-gnu/libunwind.so.8
     # allocators that programs are linked with, and real programs to be recorded
     libjemalloc-dev:/usr/lib/x86_64-linux-gnu/libjemalloc.so libmimalloc-dev:/usr/lib/x86_64-linux-gnu/libmimalloc.so
     libgoogle-perftools-dev:/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so gcc-multilib:/usr/lib32/crt1.o

@@ -15,7 +15,7 @@ static __attribute__((noinline)) void keep(void *block) { kept[kept_count++ & 65
 
 // The faults.
 static __attribute__((noinline)) void session_open(void) { keep(malloc(1200)); }
-static __attribute__((noinline)) void *cache_insert(void) { return malloc(900); }
+static __attribute__((noinline)) void *cache_insert(void) { return memset(malloc(16000), 3, 16000); }
 static __attribute__((noinline)) void *build_report(void) { return calloc(1, 24 << 20); }
 static __attribute__((noinline)) void format_line(int n) {
     char *line = malloc(64);
@@ -100,6 +100,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
+    // Everything is given back at the end, as by destructors.
     while (cached > 0)
         free(cache[--cached]);
     return 0;

@@ -50,14 +50,19 @@ pub const KEYS: [&str; 14] = [
 /// Most children of a row.
 const MOST_CHILDREN: usize = 50;
 
-/// The look that a moment is answered by: one with that label, else the nearest one.
+/// The look that a moment is answered by: one with that label, else the nearest one, or the last one up to the moment if
+/// `before` is asked for.
 #[must_use]
-pub fn look_for<'a>(trace: &'a Trace, at: Option<&TimeExpr>, at_ns: u64) -> Option<&'a LookFacts> {
+pub fn look_for<'a>(trace: &'a Trace, at: Option<&TimeExpr>, at_ns: u64, before: bool) -> Option<&'a LookFacts> {
     let named = match at {
         Some(TimeExpr::Mark(label)) => trace.looks().iter().find(|look| &look.label == label),
         _ => None,
     };
-    named.or_else(|| trace.look_near(at_ns))
+    let earlier = || {
+        let looks = trace.looks();
+        looks[..looks.partition_point(|look| look.t_ns <= at_ns)].last()
+    };
+    named.or_else(|| if before { earlier() } else { None }).or_else(|| trace.look_near(at_ns))
 }
 
 /// Resident memory of a look, and the recorder's part of it: `rss_bytes` and the row `recorder` of its ledger, without the

@@ -33,6 +33,8 @@ use tracehound_index::{Cancel, Position, Trace};
 pub struct MemoryParams {
     /// The moment; the end, if none is given.
     pub at: Option<TimeExpr>,
+    /// Of the looks the last one up to the moment, not the nearest one.
+    pub before: bool,
     /// Most backtraces in the answer; what the others mapped is one entry without a stack.
     pub limit: Option<usize>,
 }
@@ -58,7 +60,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &MemoryParams,
     let mappers = mappers(trace, symbols, &space, params.limit);
     let curve = trace.mapped_curve();
     let sample = sample(trace, at_ns);
-    let ledger = match ledger(trace, symbols, params.at.as_ref(), at_ns, cancel)? {
+    let ledger = match ledger(trace, symbols, params, at_ns, cancel)? {
         Some(ledger) => Some(ledger),
         None => sample.as_ref().map(|sample| {
             let estimate = estimate(sample, recorder_sample(trace, at_ns), &filled, &trace.facts().recorder_parts);
@@ -155,11 +157,11 @@ fn of_look(
 fn ledger(
     trace: &Trace,
     symbols: &dyn RecordingSymbols,
-    at: Option<&TimeExpr>,
+    params: &MemoryParams,
     at_ns: u64,
     cancel: &Cancel,
 ) -> Result<Option<MemoryLedger>> {
-    let Some(look) = ledger::look_for(trace, at, at_ns) else { return Ok(None) };
+    let Some(look) = ledger::look_for(trace, params.at.as_ref(), at_ns, params.before) else { return Ok(None) };
     let Ok(map) = trace.page_map(look) else { return Ok(None) };
     of_look(trace, symbols, look, &map, cancel).map(Some)
 }

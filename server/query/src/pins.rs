@@ -28,6 +28,8 @@ use page_groups::{KeyGroups, PageGroups, PinSum};
 pub struct PinsParams {
     /// The moment; the end, if none is given.
     pub at: Option<TimeExpr>,
+    /// Of the looks the last one up to the moment, not the nearest one.
+    pub before: bool,
     /// What a row is.
     pub by: PinGroup,
     /// Most rows; `None`: all.
@@ -47,7 +49,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     let window = Window { at: params.at.clone().or(Some(TimeExpr::End)), ..Window::default() };
     let window = window.resolve(trace, &Selection::all(), cancel)?;
     let (at_ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));
-    let held = HeldPages::new(trace, params.at.as_ref(), at_ns, place, cancel)?;
+    let held = HeldPages::new(trace, (params.at.as_ref(), params.before), at_ns, place, cancel)?;
     let page_bytes = held.page_bytes;
     let groups = Groups::new(trace, symbols, params.by, held.at_ns, cancel)?;
     let mut found = PinnedPages::default();

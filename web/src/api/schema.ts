@@ -5179,12 +5179,14 @@ export interface operations {
     };
     memory: {
         parameters: {
-            query?: {
+            query: {
                 /**
                  * @description One instant: `1.5s`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
                  * @example peak
                  */
                 at?: string;
+                /** @description Of the looks at the pages the last one up to the moment, not the nearest one. */
+                before: boolean;
                 /** @description Most backtraces that mapped memory. */
                 limit?: number;
             };
@@ -5443,6 +5445,8 @@ export interface operations {
                  * @example peak
                  */
                 at?: string;
+                /** @description Of the looks at the pages the last one up to the moment, not the nearest one. */
+                before: boolean;
                 /** @description What a row is. */
                 by: components["schemas"]["PinGroup"];
                 /** @description Most rows. */

@@ -5,8 +5,8 @@ export type Theme = "light" | "dark";
 /** Hues that stay apart for the common kinds of colour blindness when lightness varies as well. */
 const HUES = {
   light: [255, 60, 150, 320, 200, 95, 285, 20, 175, 345],
-  // As dark as light letters need them, orange and yellow are brown and olive.
-  dark: [250, 40, 150, 320, 200, 225, 285, 15, 175, 345],
+  // As dark as light letters need them, hues from orange to yellow-green are brown and olive: there are none.
+  dark: [250, 10, 150, 320, 195, 222, 285, 342, 172, 268],
 } as const;
 
 /** FNV-1a, 32 bits. */
@@ -58,7 +58,7 @@ export function frameColor(module: string | null | undefined, name: string, them
   if (!module) return theme === "light" ? grey(0.86 + shade) : grey(0.42 + shade);
   const hues = HUES[theme];
   const hue = hues[place ?? hash(module) % hues.length] ?? 255;
-  const chroma = isSystemModule(module) ? 0.018 : theme === "light" ? 0.085 : 0.115;
+  const chroma = isSystemModule(module) ? 0.018 : theme === "light" ? 0.085 : 0.12;
   const lightness = theme === "light" ? 0.83 + shade : 0.48 + shade;
   return `oklch(${lightness.toFixed(3)} ${chroma} ${hue})`;
 }

@@ -10,6 +10,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { type ComponentProps, type KeyboardEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { choose, compareBy, isDescending, type SortKey, writeKeys } from "../lib/sorting.ts";
 import { useLit } from "./lit.ts";
+import { longScroll, offsetFor, scrollOptions } from "./long-scroll.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "./menu.tsx";
 import type { Sorting } from "./sorting.ts";
 import { useWidth } from "./use-size.ts";
@@ -136,13 +137,20 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
   const count = props.rowAt ? (props.total ?? 0) : sortedRows.length;
   const rowAt = props.rowAt ?? ((index: number) => sortedRows[index]?.original);
 
+  const long = useRef(longScroll(0, 0));
+  long.current = longScroll(count * rowHeight, scroller.current?.clientHeight ?? 0);
+  const { speed } = long.current;
   const virtual = useVirtualizer({
+    ...scrollOptions(long),
     count,
     getScrollElement: () => scroller.current,
     estimateSize: () => rowHeight,
     overscan: 12,
   });
   const items = virtual.getVirtualItems();
+  const offset = virtual.scrollOffset ?? 0;
+  // Pixels by which rows stand above their place among all rows.
+  const lift = speed === 1 ? 0 : offset - offset / speed;
   const last = items.at(-1)?.index ?? -1;
   const firstShown = items[0]?.index ?? 0;
   useEffect(() => {
@@ -158,10 +166,16 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
   const moveTo = (index: number) => {
     const next = Math.max(0, Math.min(count - 1, index));
     setFocused(next);
-    virtual.scrollToIndex(next);
+    const box = scroller.current;
+    if (speed === 1 || !box) virtual.scrollToIndex(next);
+    else box.scrollTop = offsetFor(next * rowHeight, rowHeight, offset, box.clientHeight) / speed;
     const row = rowAt(next);
     if (row) onSelect?.(row);
-    requestAnimationFrame(() => scroller.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
+    const focus = () =>
+      scroller.current
+        ?.querySelector<HTMLElement>(`[data-index="${next}"]`)
+        ?.focus({ preventScroll: long.current.speed !== 1 });
+    requestAnimationFrame(speed === 1 ? focus : () => requestAnimationFrame(focus));
   };
 
   const onKeyDown = (event: KeyboardEvent<HTMLDivElement>) => {
@@ -203,7 +217,7 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
           ))}
         </div>
       </div>
-      <div role="rowgroup" className="table-body" style={{ height: virtual.getTotalSize(), minWidth: least }}>
+      <div role="rowgroup" className="table-body" style={{ height: long.current.height, minWidth: least }}>
         {items.map((item) => {
           const row = rowAt(item.index);
           if (!row) {
@@ -215,7 +229,11 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
                 data-index={item.index}
                 aria-rowindex={item.index + 2}
                 tabIndex={-1}
-                style={{ gridTemplateColumns: template, height: rowHeight, transform: `translateY(${item.start}px)` }}
+                style={{
+                  gridTemplateColumns: template,
+                  height: rowHeight,
+                  transform: `translateY(${item.start - lift}px)`,
+                }}
               >
                 <div role="gridcell" className="cell muted">
                   …
@@ -235,7 +253,11 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
               aria-rowindex={item.index + 2}
               aria-selected={onSelect ? selected : undefined}
               tabIndex={item.index === current ? 0 : -1}
-              style={{ gridTemplateColumns: template, height: rowHeight, transform: `translateY(${item.start}px)` }}
+              style={{
+                gridTemplateColumns: template,
+                height: rowHeight,
+                transform: `translateY(${item.start - lift}px)`,
+              }}
               onFocus={() => setFocused(item.index)}
               onClick={() => {
                 // A row that the page has selected by itself is not yet chosen by the user.

@@ -100,7 +100,7 @@ pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, Repor
     let resolved = window.resolve(trace, &selection, cancel)?;
     let whole = resolved.from_ns == 0 && resolved.to_ns >= trace.duration_ns();
     let moment = if whole { peak_rss.unwrap_or(resolved.to_ns) } else { resolved.to_ns };
-    let params = memory::MemoryParams { at: Some(TimeExpr::Ns(moment)), limit: Some(MAPPERS) };
+    let params = memory::MemoryParams { at: Some(TimeExpr::Ns(moment)), limit: Some(MAPPERS), ..Default::default() };
     out.put("memory", json!({}), memory::run(trace, symbols, &params, cancel)?)?;
     out.put("memory_history", json!({}), memory::history(trace, symbols, window, LOOKS, cancel)?)?;
     let mut kept = replays::kept(trace);
@@ -109,7 +109,8 @@ pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, Repor
     }
     out.put("replay", json!({}), kept)?;
     for by in [PinGroup::Function, PinGroup::Site, PinGroup::Age, PinGroup::Thread] {
-        let params = pins::PinsParams { at: Some(TimeExpr::Ns(moment)), by, limit: Some(detail.sites) };
+        let params =
+            pins::PinsParams { at: Some(TimeExpr::Ns(moment)), by, limit: Some(detail.sites), ..Default::default() };
         out.put("pins", json!({"by": by}), pins::run(trace, symbols, &params, cancel)?)?;
     }
     for by in [

@@ -56,7 +56,7 @@ pub fn run(args: &PinsArgs, color: ColorChoice) -> Result<()> {
         PinsBy::Thread => PinGroup::Thread,
     };
     let at = query_params::window(None, None, Some(&args.at)).map_err(misuse)?.at;
-    let params = PinsParams { at, by, limit: limit.filter(|_| args.files.json) };
+    let params = PinsParams { at, by, limit: limit.filter(|_| args.files.json), ..PinsParams::default() };
     let print = |pins: &Pins, style, out: &mut dyn Write| print(pins, limit.unwrap_or(usize::MAX), style, out);
     answer_each(&args.files, color, &params, &params.at, pins::run, print)
 }

@@ -54,7 +54,7 @@ pub fn values(
         return Err(QueryError::bad("pinned", "pages are held at a moment: the metric is `live` or `peak`"));
     };
     let at = window.at.as_ref().filter(|_| metric == Metric::Live);
-    let held = HeldPages::new(trace, at, moment.ns, moment.place, cancel)?;
+    let held = HeldPages::new(trace, (at, false), moment.ns, moment.place, cancel)?;
     let passing: Option<FxHashSet<u64>> = if selection.is_everything() {
         None
     } else {

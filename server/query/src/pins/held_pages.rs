@@ -33,12 +33,19 @@ pub struct HeldPages {
 }
 
 impl HeldPages {
-    /// Those of the moment `at_ns`, at `place` among the events; `at` is how it was written.
+    /// Those of the moment `at_ns`, at `place` among the events; `at` is how it was written, and
+    /// `before` whether the look must not be a later one.
     ///
     /// # Errors
     /// When cancelled.
-    pub fn new(trace: &Trace, at: Option<&TimeExpr>, at_ns: u64, place: Position, cancel: &Cancel) -> Result<Self> {
-        let look = look_for(trace, at, at_ns).and_then(|look| trace.page_map(look).ok());
+    pub fn new(
+        trace: &Trace,
+        (at, before): (Option<&TimeExpr>, bool),
+        at_ns: u64,
+        place: Position,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let look = look_for(trace, at, at_ns, before).and_then(|look| trace.page_map(look).ok());
         let place = look.as_ref().map_or(place, |look| trace.position_before(look.t_ns + 1));
         let at_ns = look.as_ref().map_or(at_ns, |look| look.t_ns);
         let blocks = placed_blocks(trace, place, cancel)?;

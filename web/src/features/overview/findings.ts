@@ -320,6 +320,19 @@ function crossing({ threads }: Evidence): Weighed | undefined {
   };
 }
 
+/** The part of the run that a program may take to free everything before it ends. */
+const EXIT = 0.05;
+
+/** A moment before what a program does to end. */
+export const lateMoment = (duration_ns: number): number => Math.round(duration_ns * (1 - EXIT));
+
+/**
+ * Whether the program gave back most of what it had while it ended. Then resident memory is judged before that: the end
+ * would say that `malloc_trim` gives back what the kernel takes at once. Else the end says most about what stays.
+ */
+export const isTornDown = (late: Memory | undefined, leaked: number): boolean =>
+  late !== undefined && late.live.bytes > 4 * leaked;
+
 /** Resident memory that is worth a word. */
 const MUCH = 8 * 1024 * 1024;
 

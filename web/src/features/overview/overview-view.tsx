@@ -14,7 +14,7 @@ import { Term } from "../../ui/term.tsx";
 import { useWindowHeight } from "../../ui/use-size.ts";
 import { VerdictBadge } from "../../ui/verdict.tsx";
 import { type Fact, factsOf } from "./facts.ts";
-import { type Finding, findingsOf, growingSubject } from "./findings.ts";
+import { type Finding, findingsOf, growingSubject, isTornDown, lateMoment } from "./findings.ts";
 import { Holders } from "./holders.tsx";
 import { LayersPanel } from "./layers-panel.tsx";
 import { LitLine } from "./lit-line.tsx";
@@ -72,14 +72,22 @@ export function OverviewView() {
     enabled,
   });
   const threads = useQuery({ ...documentQuery(subject, "threads", {}), enabled });
-  // Memory that is still held after the work is the best evidence of memory that is not given back.
-  const at = report ? undefined : (info?.process.duration_ns ?? 0);
-  const memory = useQuery({
-    ...documentQuery(subject, "memory", report ? {} : { at, limit: 1 }),
-    enabled: enabled && info?.peak_rss != null,
+  const end = info?.process.duration_ns ?? 0;
+  const late = lateMoment(end);
+  const hasLooks = enabled && info?.peak_rss != null;
+  const lateMemory = useQuery({
+    ...documentQuery(subject, "memory", { at: late, before: true, limit: 1 }),
+    enabled: hasLooks && !report && !running,
   });
+  const torn = isTornDown(lateMemory.data, info?.leaked.bytes ?? 0);
+  const endMemory = useQuery({
+    ...documentQuery(subject, "memory", report ? {} : { at: end, limit: 1 }),
+    enabled: hasLooks && !torn && (report !== undefined || running || lateMemory.data !== undefined),
+  });
+  const memory = torn ? lateMemory : endMemory;
+  const moment = torn ? { at: late, before: true } : { at: end };
   const pins = useQuery({
-    ...documentQuery(subject, "pins", report ? { by: "function" } : { at, by: "function", limit: 20 }),
+    ...documentQuery(subject, "pins", report ? { by: "function" } : { ...moment, by: "function", limit: 20 }),
     enabled: memory.data !== undefined,
   });
   const replay = useQuery({ ...freshQuery(subject, "replay"), enabled });

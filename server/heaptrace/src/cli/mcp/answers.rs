@@ -227,7 +227,7 @@ pub fn memory(shelf: &mut Shelf, asked: &OfMemory) -> Result<String> {
     let opened = shelf.open(asked.recording.as_deref())?;
     let at = asked.at.as_deref().unwrap_or("end");
     let at = query_params::window(None, None, Some(at)).map_err(misuse)?.at;
-    let params = MemoryParams { at: at.clone(), limit: Some(30) };
+    let params = MemoryParams { at: at.clone(), limit: Some(30), ..MemoryParams::default() };
     let answer = ledger::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
     let by = match asked.pins {
         PinsShown::None => None,
@@ -237,7 +237,7 @@ pub fn memory(shelf: &mut Shelf, asked: &OfMemory) -> Result<String> {
         PinsShown::Thread => Some(PinGroup::Thread),
     };
     let held = by.map(|by| {
-        let params = PinsParams { at: at.clone(), by, limit: Some(MOST_ROWS) };
+        let params = PinsParams { at: at.clone(), by, limit: Some(MOST_ROWS), ..PinsParams::default() };
         pins::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
     });
     let held = held.transpose()?;

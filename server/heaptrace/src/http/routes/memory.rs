@@ -15,6 +15,8 @@ parameters! {
         /// One instant: `1.5s`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
         #[param(example = "peak")]
         at: Option<String> = None,
+        /// Of the looks at the pages the last one up to the moment, not the nearest one.
+        before: bool = false,
         /// Most backtraces that mapped memory.
         #[param(value_type = Option<u32>, minimum = 1, maximum = 10000)]
         limit: Within<1, 10_000> = Within(100),
@@ -26,7 +28,7 @@ recording_route! {
     memory at "/api/v1/recordings/{id}/memory", tag "memory", answers Memory:
     |ask, asked: Moment| {
         let at = query_params::window(None, None, asked.at.as_deref())?.at;
-        let params = MemoryParams { at, limit: Some(asked.limit.0 as usize) };
+        let params = MemoryParams { at, before: asked.before, limit: Some(asked.limit.0 as usize) };
         Ok(memory::run(ask.trace, ask.symbols, &params, ask.cancel)?)
     }
 }

@@ -13,6 +13,8 @@ parameters! {
         /// One instant: `1.5s`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
         #[param(example = "peak")]
         at: Option<String> = None,
+        /// Of the looks at the pages the last one up to the moment, not the nearest one.
+        before: bool = false,
         /// What a row is.
         by: PinGroup = PinGroup::Function,
         /// Most rows.
@@ -26,7 +28,7 @@ recording_route! {
     pins at "/api/v1/recordings/{id}/pins", tag "memory", answers Pins:
     |ask, asked: PinsQuery| {
         let at = query_params::window(None, None, asked.at.as_deref())?.at;
-        let params = PinsParams { at, by: asked.by, limit: Some(asked.limit.0 as usize) };
+        let params = PinsParams { at, before: asked.before, by: asked.by, limit: Some(asked.limit.0 as usize) };
         Ok(pins::run(ask.trace, ask.symbols, &params, ask.cancel)?)
     }
 }

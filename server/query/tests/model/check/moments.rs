@@ -68,7 +68,7 @@ pub fn breakdown_agrees(trace: &Trace, ask: &Ask) {
 
 pub fn memory_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     let at = ask.at.unwrap_or(ask.to);
-    let params = memory::MemoryParams { at: Some(TimeExpr::Ns(at)), limit: None };
+    let params = memory::MemoryParams { at: Some(TimeExpr::Ns(at)), limit: None, ..Default::default() };
     let got = memory::run(trace, &Names, &params, &no()).unwrap();
     let events = truth.events_before(at + 1);
     let live: Vec<_> = truth.allocs.iter().filter(|b| b.is_live_at_event(events)).collect();
