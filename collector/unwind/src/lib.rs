@@ -434,7 +434,12 @@ pub fn init() {
 /// Tells that code may have come or gone: call it after dlopen and dlclose. Cheap when nothing changed. What glibc
 /// loads and unloads on its own is noticed without it, by the loader's own calls of malloc and free.
 pub fn code_changed() {
-    code::changed(clock::now(), &mut rule_cache::forget);
+    code_changed_since(clock::now());
+}
+
+/// The same; what is new has been there since `tick`.
+pub fn code_changed_since(tick: u64) {
+    code::changed(tick, &mut rule_cache::forget);
 }
 
 /// Opens libunwind, for [`UnwindEngine::LibUnwind`]. Answers whether it is there.
