@@ -6,6 +6,7 @@
   heaptrace attach finds the C library's functions.
 - glibc's loader as a library that must be found. In a process of glibc it is there always; musl has another one, which
   knows the names of glibc's other libraries and takes them for its own.
+- Names that musl lacks are weak, as they were in the source: some linkers forget it.
 """
 
 import struct
@@ -16,6 +17,9 @@ DF_SYMBOLIC = 2
 # A tag that loaders pass over.
 DT_IGNORED = 0x6FFFFEF0
 PT_LOAD, PT_DYNAMIC = 1, 2
+SHT_DYNSYM = 11
+STB_WEAK = 2
+WEAK = {b"gnu_get_libc_version", b"__libc_stack_end"}
 LOADERS = (b"ld-linux-x86-64.so.2", b"ld-linux-aarch64.so.1")
 
 
@@ -45,6 +49,16 @@ def loadable(path):
                     struct.pack_into("<Q", data, at, DT_IGNORED)
                 elif tag == DT_FLAGS:
                     struct.pack_into("<Q", data, at + 8, value & ~DF_SYMBOLIC)
+        table, size, count = *struct.unpack_from("<Q", data, 40), *struct.unpack_from("<HH", data, 58)
+        sections = [struct.unpack_from("<IIQQQQI", data, table + number * size) for number in range(count)]
+        for _, kind, _, _, offset, length, strings in sections:
+            if kind != SHT_DYNSYM:
+                continue
+            names = sections[strings][4]
+            for at in range(offset, offset + length, 24):
+                name, info, _, section = struct.unpack_from("<IBBH", data, at)
+                if section == 0 and bytes(data[names + name:data.index(0, names + name)]) in WEAK:
+                    data[at + 4] = STB_WEAK << 4 | info & 15
         file.seek(0)
         file.write(data)
 

@@ -12,7 +12,7 @@ needs=(
     libgoogle-perftools-dev:/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so gcc-multilib:/usr/lib32/crt1.o
     redis-server:/usr/bin/redis-server redis-tools:/usr/bin/redis-benchmark git:/usr/bin/git nodejs:/usr/bin/node
     default-jdk-headless:/usr/bin/javac gdb:/usr/bin/gdb perl:/usr/bin/perl xz-utils:/usr/bin/xz make:/usr/bin/make
-    rpm:/usr/bin/rpmbuild patchelf:/usr/bin/patchelf
+    rpm:/usr/bin/rpmbuild patchelf:/usr/bin/patchelf musl-tools:/usr/bin/musl-gcc
     # programs that open our exports; more of them come from npm and PyPI, see clients.sh
     heaptrack:/usr/bin/heaptrack_print debuginfod:/usr/bin/debuginfod-find zstd:/usr/bin/zstd libxml2-utils:/usr/bin/xmllint
 )

@@ -11,6 +11,8 @@ use super::cfi::entry::Fde;
 use super::cfi::index;
 use super::{file_sections, go_switch, registered};
 use tracehound_shared::code;
+#[cfg(target_arch = "x86_64")]
+use tracehound_shared::code::DynamicSymbols;
 use tracehound_shared::sys::is_readable;
 
 /// An entry and the readable memory its expressions lie in.
@@ -69,6 +71,36 @@ pub fn is_sigreturn(pc: u64) -> bool {
 pub fn is_synthetic_return_address(pc: u64) -> bool {
     let is_first = locate(pc).is_some_and(|located| located.entry.begin == pc);
     is_first && is_call_before(pc) == Some(false)
+}
+
+/// Whether what returns to `pc` returns to the outermost function of a stack: its result goes to `exit` or `pthread_exit`
+/// of the same library, which do not return. For C libraries without unwind information, such as musl.
+#[cfg(target_arch = "x86_64")]
+pub fn passes_result_to_exit(pc: u64) -> bool {
+    const MOVE: [u8; 2] = [0x89, 0xc7];
+    /// `mov rdi, rax` and `movsxd rdi, eax`.
+    const LONG_MOVES: [[u8; 3]; 2] = [[0x48, 0x89, 0xc7], [0x48, 0x63, 0xf8]];
+    const CALL: u8 = 0xe8;
+    let Some(code) = code_at::<8>(pc) else { return false };
+    let moved = match code {
+        _ if code.starts_with(&MOVE) => MOVE.len(),
+        _ if LONG_MOVES.iter().any(|long| code.starts_with(long)) => LONG_MOVES[0].len(),
+        _ => return false,
+    };
+    let Some(&[CALL, a, b, c, d, ..]) = code.get(moved..) else { return false };
+    let distance = i32::from_le_bytes([a, b, c, d]);
+    let target = pc.wrapping_add(moved as u64 + 5).wrapping_add_signed(i64::from(distance));
+    // SAFETY: the object holds code that the thread will return to, which keeps it loaded.
+    let symbols = code::object_at(pc.wrapping_sub(1)).and_then(|object| unsafe { DynamicSymbols::of(object.start) });
+    symbols.is_some_and(|symbols| {
+        [&b"exit"[..], b"pthread_exit"].iter().any(|name| symbols.find(name).is_some_and(|at| at.address == target))
+    })
+}
+
+/// The same: not known here.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn passes_result_to_exit(_: u64) -> bool {
+    false
 }
 
 /// Whether a call may stand before `pc`, as it does before a return address.
