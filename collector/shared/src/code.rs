@@ -334,7 +334,8 @@ fn with_loader_lock(work: &mut dyn FnMut(u64, u64)) {
         // SAFETY: pthread_self reads a register.
         let this = unsafe { libc::pthread_self() } as u64;
         if !libc_version::is_glibc() {
-            (call.0)(info.dlpi_adds, info.dlpi_subs);
+            // musl counts from 0 what comes after the start.
+            (call.0)(info.dlpi_adds + 1, info.dlpi_subs);
             UPDATER.store(0, Ordering::Release);
         } else if UPDATER.load(Ordering::Relaxed) != this {
             UPDATER.store(this, Ordering::Relaxed);
