@@ -90,9 +90,9 @@ fleet-schedules: build ## SCHEDULES (default 1000) random schedules of kills of 
 stores: build ## collect into servers of S3, Azure and Google, S3 and Google behind a proxy that cuts and refuses: some minutes, once
 	cargo test --release --workspace --test stores -- --ignored
 
-systems: build ## the library that is shipped, with programs of glibc 2.31 and 2.41: minutes, once
+systems: build ## the library that is shipped, with programs of glibc 2.31 and 2.41 and of musl: minutes, once
 	tests/needs.sh
-	cargo test --release --workspace --test systems -- --ignored
+	cargo test --release --workspace --test systems --test acceptance_musl -- --ignored
 
 engines: build ## the questions of `heaptrace fleet sql` by DuckDB, Spark and DataFusion: equal rows (460 MB, minutes)
 	tests/needs.sh

@@ -62,7 +62,7 @@ TRACEHOUND_UNWINDER_INSIDE=1 PATH=$tools/bin:$PATH \
     }
 for product in "${products[@]}"; do
     built=$target/x86_64-unknown-linux-gnu/dist/$product
-    case $product in *.so) packaging/unsymbolic.py "$built" ;; esac
+    case $product in *.so) packaging/loadable.py "$built" ;; esac
     bring "$built" "$folder/$product"
 done
 

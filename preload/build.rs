@@ -7,7 +7,7 @@ fn main() {
     println!("cargo:rerun-if-env-changed=TRACEHOUND_UNWINDER_INSIDE");
     if std::env::var_os("TRACEHOUND_UNWINDER_INSIDE").is_some() {
         println!("cargo:rustc-cfg=unwinder_inside");
-        // zig's linker does not know the other one. `packaging/unsymbolic.py` takes away what it means to the loader.
+        // zig's linker does not know the other one. `packaging/loadable.py` takes away what it means to the loader.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     } else {
         println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");

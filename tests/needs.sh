@@ -13,6 +13,7 @@ needs=(
     redis-server:/usr/bin/redis-server redis-tools:/usr/bin/redis-benchmark git:/usr/bin/git nodejs:/usr/bin/node
     default-jdk-headless:/usr/bin/javac gdb:/usr/bin/gdb perl:/usr/bin/perl xz-utils:/usr/bin/xz make:/usr/bin/make
     rpm:/usr/bin/rpmbuild patchelf:/usr/bin/patchelf openssl:/usr/bin/openssl
+    musl-tools:/usr/bin/musl-gcc
     # programs that open our exports; more of them come from npm and PyPI, see clients.sh
     heaptrack:/usr/bin/heaptrack_print debuginfod:/usr/bin/debuginfod-find zstd:/usr/bin/zstd libxml2-utils:/usr/bin/xmllint
 )

@@ -12,7 +12,38 @@ use crate::loader;
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
-    static __libc_stack_end: *mut usize;
+}
+
+// Only glibc has it: a weak name is 0 where it is missing.
+#[cfg(not(linked))]
+core::arch::global_asm!(
+    ".weak __libc_stack_end",
+    ".section .data.rel.ro.tracehound_stack_end,\"aw\",@progbits",
+    ".hidden tracehound_stack_end",
+    ".globl tracehound_stack_end",
+    ".p2align 3",
+    "tracehound_stack_end:",
+    ".quad __libc_stack_end",
+    ".text",
+);
+
+/// The place of glibc's variable that holds the initial stack pointer; null without one.
+#[cfg(not(linked))]
+fn stack_end() -> *const *mut usize {
+    unsafe extern "C" {
+        /// Defined above.
+        static tracehound_stack_end: *const *mut usize;
+    }
+    // SAFETY: a constant of ours, which the loader has filled in. Read each time, as the compiler does not know that.
+    unsafe { (&raw const tracehound_stack_end).read_volatile() }
+}
+
+#[cfg(linked)]
+fn stack_end() -> *const *mut usize {
+    unsafe extern "C" {
+        static __libc_stack_end: *mut usize;
+    }
+    &raw const __libc_stack_end
 }
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
@@ -24,8 +55,9 @@ fn entries() -> *mut *mut c_char {
         if !environ.is_null() {
             return environ;
         }
-        // ld.so keeps the initial stack pointer: argument count, arguments, null, environment, null.
-        let stack = __libc_stack_end;
+        // ld.so keeps the initial stack pointer: argument count, arguments, null, environment, null. musl has set `environ`
+        // before anything of ours runs.
+        let stack = stack_end().as_ref().copied().unwrap_or_default();
         if stack.is_null() {
             return core::ptr::null_mut();
         }

@@ -13,6 +13,8 @@ use tracehound_shared::sys;
 
 use crate::start;
 
+mod musl;
+
 static ANCHOR: u8 = 0;
 
 unsafe extern "C" {
@@ -22,6 +24,9 @@ unsafe extern "C" {
 
 /// The function `name` that would have been called without us; 0: none.
 pub fn find_next(name: &CStr) -> usize {
+    if !libc_version::is_glibc() {
+        return musl::find_next(name);
+    }
     if libc_version::lacks(name) {
         return 0;
     }
@@ -204,6 +209,9 @@ unsafe extern "C" fn look_at_dlopen(path: *const c_char, flags: c_int) -> usize 
             |path: &str| format!("{path} was opened with RTLD_DEEPBIND: its calls of malloc may bypass the recorder");
         // SAFETY: the program passes a terminated string.
         remark("deepbind", text, unsafe { CStr::from_ptr(path) });
+    }
+    if !libc_version::is_glibc() {
+        return musl::open as *const () as usize;
     }
     next_address(&DLOPEN, c"dlopen")
 }

@@ -46,6 +46,9 @@ macro_rules! functions {
 type Ptr = *mut c_void;
 /// A handler of `pthread_atfork`, or none.
 pub type ForkHandler = Option<unsafe extern "C" fn()>;
+/// An exit handler.
+#[cfg(not(linked))]
+pub type ExitHandler = unsafe extern "C" fn(Ptr);
 
 functions! {
     malloc: c"malloc", fn(usize) -> Ptr;
@@ -107,6 +110,15 @@ macro_rules! functions_on_demand {
 
 /// Nobody has looked yet.
 const UNKNOWN: usize = usize::MAX;
+
+// The C library's own: the first is glibc's, the others musl's. musl's exit handlers take no argument, so ours has none to
+// look at.
+#[cfg(not(linked))]
+functions_on_demand! {
+    cxa_at_quick_exit: c"__cxa_at_quick_exit", fn(ExitHandler, Ptr) -> c_int;
+    at_quick_exit: c"at_quick_exit", fn(ExitHandler) -> c_int;
+    pthread_atfork: c"pthread_atfork", fn(ForkHandler, ForkHandler, ForkHandler) -> c_int;
+}
 
 functions_on_demand! {
     register_frame: c"__register_frame", fn(Ptr) -> ();

@@ -5,6 +5,8 @@ use core::ffi::{c_int, c_void};
 use tracehound_format::record::Kind;
 use tracehound_record::record;
 use tracehound_shared::gate::{self, Internal};
+#[cfg(not(linked))]
+use tracehound_shared::libc_version;
 use tracehound_shared::sys;
 
 use crate::entry::{caller, hook};
@@ -14,19 +16,28 @@ use crate::start;
 unsafe extern "C" {
     #[cfg(not(linked))]
     fn __cxa_atexit(function: unsafe extern "C" fn(*mut c_void), argument: *mut c_void, object: *mut c_void) -> c_int;
+    #[cfg(linked)]
     fn __cxa_at_quick_exit(function: unsafe extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
 }
 
 /// Registers the handlers. Exit handlers run last in, first out, and this library's constructor runs before the
 /// program's start code registers the loader's destructors: the handler runs after all of those. It belongs to no
 /// object, so that our own destructor does not run it. In a program whose own start code has registered its destructors
-/// before, [`DESTRUCTOR`] does that work.
+/// before, [`DESTRUCTOR`] does that work, and so it does under musl, which runs all destructors behind all exit handlers.
 pub fn register() {
     // SAFETY: functions that live as long as the process.
+    #[cfg(linked)]
     unsafe {
-        #[cfg(not(linked))]
-        __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());
         __cxa_at_quick_exit(at_exit, core::ptr::null_mut());
+    }
+    #[cfg(not(linked))]
+    unsafe {
+        if libc_version::is_glibc() {
+            __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());
+            next::cxa_at_quick_exit().map(|register| register(at_exit, core::ptr::null_mut()));
+        } else {
+            next::at_quick_exit().map(|register| register(at_exit));
+        }
     }
 }
 
@@ -36,9 +47,27 @@ pub fn register() {
 pub fn register_fork_handlers() {
     // The prefixed jemalloc registers its handlers with its first block.
     drop(core::hint::black_box(Box::new(0_u64)));
-    if let Some(register) = next::register_atfork() {
-        // SAFETY: functions that live as long as the process.
-        unsafe { register(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut()) };
+    // SAFETY: functions that live as long as the process.
+    unsafe { next_atfork(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut()) };
+}
+
+/// Calls the C library's function that registers fork handlers: glibc's, or musl's, whose handlers belong to no object.
+unsafe fn next_atfork(
+    prepare: next::ForkHandler,
+    parent: next::ForkHandler,
+    child: next::ForkHandler,
+    object: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe {
+        match next::register_atfork() {
+            Some(register) => register(prepare, parent, child, object),
+            #[cfg(not(linked))]
+            None if !libc_version::is_glibc() => {
+                next::pthread_atfork().map_or(libc::ENOMEM, |register| register(prepare, parent, child))
+            }
+            None => libc::ENOMEM,
+        }
     }
 }
 
@@ -55,7 +84,7 @@ pub unsafe extern "C-unwind" fn __register_atfork(
         next::resolve();
     }
     // SAFETY: the caller's arguments.
-    next::register_atfork().map_or(libc::ENOMEM, |register| unsafe { register(prepare, parent, child, object) })
+    unsafe { next_atfork(prepare, parent, child, object) }
 }
 
 unsafe extern "C" fn at_exit(_: *mut c_void) {
@@ -67,6 +96,20 @@ unsafe extern "C" fn at_exit(_: *mut c_void) {
 #[used]
 #[unsafe(link_section = ".fini_array.00000")]
 static DESTRUCTOR: extern "C" fn() = start::finish;
+
+/// A preloaded library's constructor runs before those of all others but the C library's, so its destructor runs behind
+/// theirs. glibc has an exit handler of ours that runs behind those.
+#[cfg(not(linked))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = finish_under_musl;
+
+#[cfg(not(linked))]
+extern "C" fn finish_under_musl() {
+    if !libc_version::is_glibc() {
+        start::finish();
+    }
+}
 
 unsafe extern "C" fn before_fork() {
     let errno = start::errno();

@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod ground_truth;
 pub mod http_client;
 pub mod ledger;
+pub mod musl;
 pub mod pprof_rules;
 pub mod process;
 mod pythons;

@@ -106,8 +106,9 @@ pub fn init(tick: u64) {
         let find = unsafe { libc::dlsym(libc::RTLD_DEFAULT, FIND.as_ptr()) };
         FIND_OBJECT.store(find as usize, Ordering::Release);
     }
+    // musl's loader is the C library, and what it takes for itself does not go through `malloc`: nothing is noticed by that.
     // SAFETY: getauxval reads the process's own auxiliary vector.
-    let loader = unsafe { libc::getauxval(libc::AT_BASE) };
+    let loader = if libc_version::is_glibc() { unsafe { libc::getauxval(libc::AT_BASE) } } else { 0 };
     // SAFETY: AT_BASE is zero or where the kernel mapped the loader, headers first.
     if let Some(image) = unsafe { Image::at(loader) } {
         LOADER_END.store(image.end(), Ordering::Relaxed);
@@ -302,17 +303,40 @@ struct FoundObject {
     reserved: [u64; 7],
 }
 
+/// musl calls back without its lock, as it never unloads anything: one thread at a time comes here. Waits for another one's
+/// turn, with a limit; false if it is not over then, or if this thread is in the middle of its own.
+fn takes_turn() -> bool {
+    const TURNS: u32 = 10_000;
+    // SAFETY: pthread_self reads a register.
+    let this = unsafe { libc::pthread_self() } as u64;
+    for _ in 0..TURNS {
+        match UPDATER.compare_exchange(0, this, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(holder) if holder == this => return false,
+            Err(_) => crate::sys::sleep(100_000),
+        }
+    }
+    false
+}
+
 /// Runs `work` with the loader's lock held, with the counts of objects that it has loaded and unloaded so far.
 /// Not at all if this thread is in `work` already.
 fn with_loader_lock(work: &mut dyn FnMut(u64, u64)) {
     struct Call<'a>(&'a mut dyn FnMut(u64, u64));
+    if !libc_version::is_glibc() && !takes_turn() {
+        return;
+    }
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
         // SAFETY: `data` is the call below, and the loader passes a valid info.
         let (call, info) = unsafe { (&mut *data.cast::<Call<'_>>(), &*info) };
         // A signal handler may come here in the middle of an update of its own thread: the lock is recursive.
         // SAFETY: pthread_self reads a register.
         let this = unsafe { libc::pthread_self() } as u64;
-        if UPDATER.load(Ordering::Relaxed) != this {
+        if !libc_version::is_glibc() {
+            // musl counts from 0 what comes after the start.
+            (call.0)(info.dlpi_adds + 1, info.dlpi_subs);
+            UPDATER.store(0, Ordering::Release);
+        } else if UPDATER.load(Ordering::Relaxed) != this {
             UPDATER.store(this, Ordering::Relaxed);
             (call.0)(info.dlpi_adds, info.dlpi_subs);
             UPDATER.store(0, Ordering::Relaxed);

@@ -436,7 +436,12 @@ pub fn init() {
 /// Notes that code may have been loaded or unloaded: call it after dlopen and dlclose. Cheap when nothing changed. What
 /// glibc loads and unloads on its own is noticed without it, by the loader's own calls of malloc and free.
 pub fn code_changed() {
-    code::changed(clock::now(), &mut rule_cache::forget);
+    code_changed_since(clock::now());
+}
+
+/// The same; what is new has been there since `tick`.
+pub fn code_changed_since(tick: u64) {
+    code::changed(tick, &mut rule_cache::forget);
 }
 
 /// Opens libunwind, for [`UnwindEngine::LibUnwind`]. Returns whether it is there.

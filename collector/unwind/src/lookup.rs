@@ -11,6 +11,8 @@ use super::cfi::entry::Fde;
 use super::cfi::index;
 use super::{file_sections, go_switch, registered};
 use tracehound_shared::code;
+#[cfg(target_arch = "x86_64")]
+use tracehound_shared::code::DynamicSymbols;
 use tracehound_shared::sys::is_readable;
 
 /// An entry and the readable memory its expressions lie in.
@@ -37,13 +39,13 @@ pub fn locate(inside: u64) -> Option<LocatedFde> {
         return Some(LocatedFde { entry, window });
     }
     registered::locate(inside).or_else(|| {
-        // Go's unwind information for the switch between stacks is right for one of the two stacks only.
+        // What Go's file says of its switch between stacks holds for one of them.
         let is_switch = go_switch::rule_at(inside.wrapping_add(1)).is_some();
         if is_switch { None } else { file_sections::locate(&object, inside) }
     })
 }
 
-/// Whether the rule of the code at `inside` comes from unwind information that the program registered.
+/// Whether the rule of the code at `inside` comes from what the program registered.
 #[inline(always)]
 pub fn is_registered(inside: u64) -> bool {
     registered::may_cover(inside) && is_registered_for_certain(inside)
@@ -64,14 +66,44 @@ pub fn is_sigreturn(pc: u64) -> bool {
     code_at::<{ LONG.len() }>(pc).is_some_and(|code| code == LONG || code.starts_with(&SHORT))
 }
 
-/// Whether `pc` is the first address of a function, and no call precedes it: a return address that was written under the
-/// outermost frame of a stack, as makecontext does.
+/// Whether `pc` is the first address of a function, and no call stands before it: a return address that somebody put
+/// under the outermost frame of a stack, as makecontext does.
 pub fn is_synthetic_return_address(pc: u64) -> bool {
     let is_first = locate(pc).is_some_and(|located| located.entry.begin == pc);
     is_first && is_call_before(pc) == Some(false)
 }
 
-/// Whether a call may precede `pc`, as it precedes a return address.
+/// Whether what returns to `pc` returns to the outermost function of a stack: its result goes to `exit` or `pthread_exit`
+/// of the same library, which do not return. For C libraries without unwind information, such as musl.
+#[cfg(target_arch = "x86_64")]
+pub fn passes_result_to_exit(pc: u64) -> bool {
+    const MOVE: [u8; 2] = [0x89, 0xc7];
+    /// `mov rdi, rax` and `movsxd rdi, eax`.
+    const LONG_MOVES: [[u8; 3]; 2] = [[0x48, 0x89, 0xc7], [0x48, 0x63, 0xf8]];
+    const CALL: u8 = 0xe8;
+    let Some(code) = code_at::<8>(pc) else { return false };
+    let moved = match code {
+        _ if code.starts_with(&MOVE) => MOVE.len(),
+        _ if LONG_MOVES.iter().any(|long| code.starts_with(long)) => LONG_MOVES[0].len(),
+        _ => return false,
+    };
+    let Some(&[CALL, a, b, c, d, ..]) = code.get(moved..) else { return false };
+    let distance = i32::from_le_bytes([a, b, c, d]);
+    let target = pc.wrapping_add(moved as u64 + 5).wrapping_add_signed(i64::from(distance));
+    // SAFETY: the object holds code that the thread will return to, which keeps it loaded.
+    let symbols = code::object_at(pc.wrapping_sub(1)).and_then(|object| unsafe { DynamicSymbols::of(object.start) });
+    symbols.is_some_and(|symbols| {
+        [&b"exit"[..], b"pthread_exit"].iter().any(|name| symbols.find(name).is_some_and(|at| at.address == target))
+    })
+}
+
+/// The same: not known here.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn passes_result_to_exit(_: u64) -> bool {
+    false
+}
+
+/// Whether a call may stand before `pc`, as it does before a return address.
 pub fn follows_call(pc: u64) -> bool {
     is_call_before(pc) == Some(true)
 }

@@ -16,7 +16,7 @@ use super::address;
 use super::cfi::compile;
 use super::go_switch;
 use super::hotspot;
-use super::lookup::{LocatedFde, is_sigreturn, is_synthetic_return_address, locate};
+use super::lookup::{LocatedFde, is_sigreturn, is_synthetic_return_address, locate, passes_result_to_exit};
 use super::rule::{Rule, RuleKind};
 use tracehound_shared::code::{self, Regions};
 
@@ -99,7 +99,7 @@ pub fn compute(pc: u64) -> Rule {
     match locate(inside) {
         Some(LocatedFde { entry, window }) => compile::compile(&entry, window, inside),
         None if is_sigreturn(pc) => Rule::SIGNAL,
-        None if is_synthetic_return_address(pc) => Rule::END,
+        None if is_synthetic_return_address(pc) || passes_result_to_exit(pc) => Rule::END,
         // An interrupted instruction: the return address may still be in x30.
         None if cfg!(target_arch = "aarch64") && pc & 3 != 0 => Rule::GENERAL,
         None => go_switch::rule_at(pc).unwrap_or(Rule::UNKNOWN),

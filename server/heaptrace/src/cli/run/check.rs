@@ -208,7 +208,7 @@ fn check_elf(path: &Path, file: &File, front: &[u8]) -> Result<()> {
     let loader = String::from_utf8_lossy(&loader);
     let loader = loader.trim_end_matches('\0');
     if loader.contains("ld-musl") {
-        bail!("{name} uses the musl C library; {} needs glibc", super::library::NAME);
+        super::musl::check(path, &super::library::find()?)?;
     }
     Ok(())
 }

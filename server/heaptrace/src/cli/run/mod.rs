@@ -4,6 +4,7 @@
 
 mod check;
 pub mod library;
+mod musl;
 mod names;
 mod recordings;
 mod signals;
