@@ -76,24 +76,6 @@ impl FrameWord {
         Some((FrameWord { code, instruction_mark: instruction | u64::from(mark) << MARK_SHIFT }, previous))
     }
 
-    /// Whether the frame at `frame` runs this. Gives the next one outwards.
-    ///
-    /// # Safety
-    /// A frame of the calling thread must be at this address.
-    #[inline(always)]
-    pub unsafe fn stands(self, layout: &PythonLayout, frame: u64) -> Option<u64> {
-        // SAFETY: passed on.
-        unsafe {
-            let mark = match mark_offset(layout) {
-                Some(offset) => u64::from(((frame + offset) as *const u8).read_volatile()),
-                None => 0,
-            };
-            (load(frame + u64::from(layout.frame_code)) == self.code
-                && load_instruction(layout, frame) | mark << MARK_SHIFT == self.instruction_mark)
-                .then(|| load(frame + u64::from(layout.frame_previous)))
-        }
-    }
-
     /// A number of 64 bits that words one behind the other have, made of the number of those before.
     #[inline]
     pub fn mixed_into(self, before: u64) -> u64 {
@@ -125,6 +107,64 @@ impl FrameWord {
         // SAFETY: passed on.
         unsafe { tracehound_shared::python::address_of(interpreter, memory, self.code, self.instruction()) }
     }
+}
+
+/// Where a frame has its words. `MARKED`: it has the address of its instruction and a byte that marks it, as from 3.11 on;
+/// else the number of its instruction alone.
+#[derive(Clone, Copy)]
+pub struct FrameReader<const MARKED: bool> {
+    code: u64,
+    instruction: u64,
+    previous: u64,
+    mark: u64,
+}
+
+/// Whether frames are those of [`FrameReader<true>`].
+#[inline(always)]
+pub fn are_marked(layout: &PythonLayout) -> bool {
+    layout.has_inline_code() && mark_offset(layout).is_some()
+}
+
+impl<const MARKED: bool> FrameReader<MARKED> {
+    /// `MARKED` must be as [`are_marked`] says.
+    #[inline(always)]
+    pub fn new(layout: &PythonLayout) -> FrameReader<MARKED> {
+        FrameReader {
+            code: u64::from(layout.frame_code),
+            instruction: u64::from(layout.frame_instruction),
+            previous: u64::from(layout.frame_previous),
+            mark: mark_offset(layout).unwrap_or(0),
+        }
+    }
+
+    /// Whether the frame at `frame` runs this. Gives the next one outwards.
+    ///
+    /// # Safety
+    /// A frame of the calling thread must be at this address.
+    #[inline(always)]
+    pub unsafe fn stands(&self, word: &FrameWord, frame: u64) -> Option<u64> {
+        // SAFETY: passed on.
+        unsafe {
+            let instruction = if MARKED {
+                let mark = ((frame + self.mark) as *const u8).read_volatile();
+                load(frame + self.instruction) | u64::from(mark) << MARK_SHIFT
+            } else {
+                u64::from(((frame + self.instruction) as *const u32).read_volatile())
+            };
+            let differs = load(frame + self.code) ^ word.code | instruction ^ word.instruction_mark;
+            (differs == 0).then(|| load(frame + self.previous))
+        }
+    }
+}
+
+/// What most likely tells the frame at `frame` from others: its code object and its instruction.
+///
+/// # Safety
+/// A frame of the calling thread must be there.
+#[inline(always)]
+pub unsafe fn identity_of(layout: &PythonLayout, frame: u64) -> u64 {
+    // SAFETY: passed on.
+    unsafe { load(frame + u64::from(layout.frame_code)).rotate_left(13) ^ load_instruction(layout, frame) }
 }
 
 /// The instruction of the frame at `frame`.

@@ -7,7 +7,7 @@
 //! ```
 //! When the memory is used up, all entries are dropped, and the next memory is larger, up to a limit.
 
-use super::frames::{FrameWord, MOST_FRAMES};
+use super::frames::{FrameReader, FrameWord, MOST_FRAMES, are_marked, identity_of};
 use crate::Array;
 use tracehound_shared::python::{ObjectMemory, PythonInterpreter, PythonLayout};
 
@@ -108,31 +108,59 @@ impl KnownStacks {
         KnownStacks { memory: None, stacks: 0, words: 0, forgotten: 0 }
     }
 
-    /// Whether the stack whose innermost frame is `top` has these words, which are numbered from `first`.
+    /// Compares the words of the stack that are numbered from `first` with the frames of the calling thread, from the
+    /// word at `from` on, which is that of `frame`.
     ///
     /// # Safety
-    /// `top` must be the innermost frame of the calling thread; the words must be of a stack that was learnt since
-    /// everything was forgotten last.
+    /// `frame` must be 0 or the frame of the calling thread at that place of its chain; the words must be of a stack that
+    /// was learnt since everything was forgotten last.
     #[inline(always)]
-    pub unsafe fn stands(&self, first: u32, count: u32, layout: &PythonLayout, top: u64) -> bool {
-        let Some(memory) = &self.memory else { return false };
-        let mut frame = top;
+    pub unsafe fn compare(&self, first: u32, from: u32, count: u32, layout: &PythonLayout, frame: u64) -> Compared {
+        // SAFETY: passed on.
+        unsafe {
+            if are_marked(layout) {
+                self.compare_by(FrameReader::<true>::new(layout), first, from, count, layout, frame)
+            } else {
+                self.compare_by(FrameReader::<false>::new(layout), first, from, count, layout, frame)
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`compare`](Self::compare).
+    #[inline(always)]
+    unsafe fn compare_by<const MARKED: bool>(
+        &self,
+        reader: FrameReader<MARKED>,
+        first: u32,
+        from: u32,
+        count: u32,
+        layout: &PythonLayout,
+        frame: u64,
+    ) -> Compared {
+        let Some(memory) = &self.memory else { return Compared::Leaves { place: from, frame, word: 0 } };
+        let mut frame = frame;
         // SAFETY: passed on; a frame is looked at after the one within it, which leads to it.
         unsafe {
-            let mut at = memory.words.as_ptr().add(first as usize).cast_const();
-            let end = at.add(count as usize);
-            while at != end {
-                if frame == 0 {
-                    return false;
-                }
-                match (*at).stands(layout, frame) {
+            let start = memory.words.as_ptr().add(first as usize).cast_const();
+            let (mut at, end) = (start.add(from as usize), start.add(count as usize));
+            while frame != 0 {
+                let next = if at == end { None } else { reader.stands(&*at, frame) };
+                match next {
                     Some(previous) => frame = previous,
-                    None => return false,
+                    None => {
+                        let word = identity_of(layout, frame);
+                        return Compared::Leaves { place: at.offset_from(start) as u32, frame, word };
+                    }
                 }
                 at = at.add(1);
             }
+            if at == end {
+                Compared::Stands
+            } else {
+                Compared::Leaves { place: at.offset_from(start) as u32, frame, word: 0 }
+            }
         }
-        frame == 0
     }
 
     /// Reads the stack whose innermost frame is `top`, and gives its number: that of the same stack, if it was seen before.
@@ -265,6 +293,21 @@ impl KnownStacks {
     pub fn bytes(&self) -> usize {
         self.memory.as_ref().map_or(0, |memory| memory.heads.bytes() + memory.stacks.bytes() + memory.words.bytes())
     }
+}
+
+/// What [`KnownStacks::compare`] finds.
+pub enum Compared {
+    /// All words stand, and there are no more frames.
+    Stands,
+    /// The first place at which the stack is another one.
+    Leaves {
+        /// Its number, from the innermost frame.
+        place: u32,
+        /// The frame there; 0: the stack has ended.
+        frame: u64,
+        /// Its [`identity_of`], or 0.
+        word: u64,
+    },
 }
 
 enum ReadStack {
