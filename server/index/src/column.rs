@@ -12,7 +12,6 @@ use std::marker::PhantomData;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use arrow_schema::DataType;
 use memmap2::{Mmap, MmapOptions};
 
 use super::arrow_file::{self, BODY};
@@ -22,18 +21,15 @@ mod sealed {
 }
 
 /// A plain number that may be read from any bytes.
-pub trait Value: sealed::Sealed + Copy + Default + Send + Sync + 'static {
-    /// Arrow's name of the type.
-    const TYPE: DataType;
-}
+pub trait Value: sealed::Sealed + Copy + Default + Send + Sync + 'static {}
 
 macro_rules! values {
-    ($($t:ty => $arrow:expr),*) => {$(
+    ($($t:ty),*) => {$(
         impl sealed::Sealed for $t {}
-        impl Value for $t { const TYPE: DataType = $arrow; }
+        impl Value for $t {}
     )*};
 }
-values!(u8 => DataType::UInt8, u16 => DataType::UInt16, u32 => DataType::UInt32, u64 => DataType::UInt64);
+values!(u8, u16, u32, u64);
 
 fn bytes_of<T: Value>(values: &[T]) -> &[u8] {
     // SAFETY: T is one of the primitive integers above (sealed), which have no padding.
@@ -124,7 +120,7 @@ impl<T: Value> ColumnWriter<T> {
     /// # Errors
     /// When the disk refuses.
     pub fn finish(&mut self) -> io::Result<()> {
-        finish(&self.file, &self.path, &T::TYPE, self.len, size_of::<T>())
+        finish(&self.file, &self.path, self.len, size_of::<T>())
     }
 
     /// Maps the first `len` values, which are not written any more.
@@ -144,9 +140,9 @@ pub(super) fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-pub(super) fn finish(file: &File, path: &Path, data_type: &DataType, len: u64, width: usize) -> io::Result<()> {
+pub(super) fn finish(file: &File, path: &Path, len: u64, width: usize) -> io::Result<()> {
     let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    let frame = arrow_file::frame(&name, data_type, len, width);
+    let frame = arrow_file::frame(&name, len, width);
     let end = BODY as u64 + len * width as u64;
     file.set_len(end)?;
     file.write_all_at(&frame.back, end)?;

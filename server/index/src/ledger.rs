@@ -188,7 +188,7 @@ impl<T: LedgerCell> Ledger<T> {
     pub fn finish(self, len: u64) -> io::Result<()> {
         let Self { file, path, map, .. } = self;
         drop(map);
-        finish(&file, &path, &T::TYPE, len, size_of::<T>())
+        finish(&file, &path, len, size_of::<T>())
     }
 
     /// Maps the first `len` values for reading.
