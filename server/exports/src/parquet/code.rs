@@ -1,23 +1,16 @@
 //! Tables of code: stacks, frames and modules.
 
 use std::io::Write;
-use std::sync::Arc;
-
-use arrow_array::builder::{ArrayBuilder, BooleanBuilder, Int64Builder, ListBuilder, StringBuilder};
-use arrow_schema::{DataType, Field};
 
 use super::super::{ExportInput, Result};
+use super::columns::{Bools, ColumnType, Ints, NameLists, Names, Texts};
 use super::names::{FrameNames, Name, name_of, place};
-use super::table::{BATCH, ParquetTable, hex, int, name_type, names_builder};
+use super::table::{BATCH, ParquetTable, hex, int};
 
 pub(super) fn stacks(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn Write) -> Result<()> {
     let trace = source.trace;
-    let item = Arc::new(Field::new("element", name_type(), false));
-    let columns = [
-        ("stack", name_type(), false),
-        ("names", name_type(), false),
-        ("frames", DataType::List(Arc::clone(&item)), false),
-    ];
+    let columns =
+        [("stack", ColumnType::Name, false), ("names", ColumnType::Name, false), ("frames", ColumnType::Names, false)];
     let by_names = names_of_locations(source);
     let mut table = ParquetTable::new(source, &columns, out)?;
     // What a block refers to: allocating and freeing stacks. Two nodes may be the same stack.
@@ -25,28 +18,25 @@ pub(super) fn stacks(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn 
     let mut origins = (0..trace.origin_count()).peekable();
     while origins.peek().is_some() {
         source.cancel.check()?;
-        let (mut stack, mut same) = (names_builder(0), names_builder(0));
-        let mut of_stack: Vec<&[u8]> = Vec::new();
-        let mut frames = ListBuilder::new(names_builder(0)).with_field(Arc::clone(&item));
+        let (mut stack, mut same, mut frames) = (Names::new(), Names::new(), NameLists::new());
+        let mut of_stack: Vec<u32> = Vec::new();
         for origin in origins.by_ref() {
             let node = trace.origin(origin).node;
             let name = names.stack(node);
             if node == 0 || !seen.insert(name) {
                 continue;
             }
-            stack.append_value(name)?;
             of_stack.clear();
-            for location in trace.stack(node).filter_map(|node| trace.node_location(node)) {
-                frames.values().append_value(names.frames[location as usize])?;
-                of_stack.push(&by_names[location as usize]);
-            }
-            same.append_value(name_of(&of_stack, 0))?;
-            frames.append(true);
-            if frames.values().len() >= BATCH {
+            of_stack.extend(trace.stack(node).filter_map(|node| trace.node_location(node)));
+            let parts: Vec<&[u8]> = of_stack.iter().map(|&location| &by_names[location as usize][..]).collect();
+            stack.push(name);
+            same.push(name_of(&parts, 0));
+            frames.push(of_stack.iter().map(|&location| names.frames[location as usize]));
+            if frames.value_count() >= BATCH {
                 break;
             }
         }
-        table.batch(vec![Arc::new(stack.finish()), Arc::new(same.finish()), Arc::new(frames.finish())])?;
+        table.batch(vec![stack.into(), same.into(), frames.into()])?;
     }
     table.finish()
 }
@@ -70,20 +60,20 @@ fn names_of_locations(source: ExportInput<'_>) -> Vec<Name> {
 }
 
 pub(super) fn frames(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn Write) -> Result<()> {
-    use DataType::{Boolean, Int64, Utf8};
+    use ColumnType::{Bool, Int, Text};
     let trace = source.trace;
     let mut table = ParquetTable::new(
         source,
         &[
-            ("frame", name_type(), false),
-            ("level", Int64, false),
-            ("build_id", Utf8, true),
-            ("module", Utf8, true),
-            ("offset", Int64, false),
-            ("function", Utf8, true),
-            ("file", Utf8, true),
-            ("line", Int64, true),
-            ("inlined", Boolean, false),
+            ("frame", ColumnType::Name, false),
+            ("level", Int, false),
+            ("build_id", Text, true),
+            ("module", Text, true),
+            ("offset", Int, false),
+            ("function", Text, true),
+            ("file", Text, true),
+            ("line", Int, true),
+            ("inlined", Bool, false),
         ],
         out,
     )?;
@@ -92,10 +82,9 @@ pub(super) fn frames(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn 
     let mut levels = Vec::new();
     for part in locations.chunks(BATCH) {
         source.cancel.check()?;
-        let (mut frame, mut level) = (names_builder(BATCH), Int64Builder::new());
-        let (mut build_id, mut module, mut offset) = (StringBuilder::new(), StringBuilder::new(), Int64Builder::new());
-        let (mut function, mut file, mut line, mut inlined) =
-            (StringBuilder::new(), StringBuilder::new(), Int64Builder::new(), BooleanBuilder::new());
+        let (mut frame, mut level) = (Names::new(), Ints::new());
+        let (mut build_id, mut module, mut offset) = (Texts::new(), Texts::new(), Ints::new());
+        let (mut function, mut file, mut line, mut inlined) = (Texts::new(), Texts::new(), Ints::new(), Bools::new());
         for &location in part {
             let name = names.frames[location as usize];
             if !seen.insert(name) {
@@ -107,58 +96,52 @@ pub(super) fn frames(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn 
             source.symbols.frames(trace, location, &mut levels);
             for (number, symbol) in (0_i64..).zip(&levels) {
                 let known = source.symbols.function(symbol.function);
-                frame.append_value(name)?;
-                level.append_value(number);
+                frame.push(name);
+                level.push(number);
                 let has_id = found.filter(|module| !module.build_id.is_empty());
-                build_id.append_option(has_id.map(|module| hex(&module.build_id)));
-                module.append_option(found.map(|module| String::from_utf8_lossy(&module.path)));
-                offset.append_value(int(address));
-                function.append_option(known.name.as_deref());
-                file.append_option(symbol.file.map(|file| source.symbols.file(file)));
-                line.append_option(symbol.line.map(i64::from));
-                inlined.append_value(symbol.inlined);
+                build_id.push_option(has_id.map(|module| hex(&module.build_id)).as_deref());
+                module.push_option(found.map(|module| String::from_utf8_lossy(&module.path)).as_deref());
+                offset.push(int(address));
+                function.push_option(known.name.as_deref());
+                file.push_option(symbol.file.map(|file| source.symbols.file(file)).as_deref());
+                line.push_option(symbol.line.map(i64::from));
+                inlined.push(symbol.inlined);
             }
         }
         table.batch(vec![
-            Arc::new(frame.finish()),
-            Arc::new(level.finish()),
-            Arc::new(build_id.finish()),
-            Arc::new(module.finish()),
-            Arc::new(offset.finish()),
-            Arc::new(function.finish()),
-            Arc::new(file.finish()),
-            Arc::new(line.finish()),
-            Arc::new(inlined.finish()),
+            frame.into(),
+            level.into(),
+            build_id.into(),
+            module.into(),
+            offset.into(),
+            function.into(),
+            file.into(),
+            line.into(),
+            inlined.into(),
         ])?;
     }
     table.finish()
 }
 
 pub(super) fn modules(source: ExportInput<'_>, out: &mut dyn Write) -> Result<()> {
-    use DataType::{Int64, Utf8};
+    use ColumnType::{Int, Text};
     let columns = [
-        ("path", Utf8, false),
-        ("build_id", Utf8, true),
-        ("bias", Int64, false),
-        ("loaded_ns", Int64, false),
-        ("unloaded_ns", Int64, true),
+        ("path", Text, false),
+        ("build_id", Text, true),
+        ("bias", Int, false),
+        ("loaded_ns", Int, false),
+        ("unloaded_ns", Int, true),
     ];
     let mut table = ParquetTable::new(source, &columns, out)?;
-    let (mut path, mut build_id, mut bias) = (StringBuilder::new(), StringBuilder::new(), Int64Builder::new());
-    let (mut loaded, mut unloaded) = (Int64Builder::new(), Int64Builder::new());
+    let (mut path, mut build_id, mut bias) = (Texts::new(), Texts::new(), Ints::new());
+    let (mut loaded, mut unloaded) = (Ints::new(), Ints::new());
     for module in source.trace.modules() {
-        path.append_value(String::from_utf8_lossy(&module.path));
-        build_id.append_option((!module.build_id.is_empty()).then(|| hex(&module.build_id)));
-        bias.append_value(int(module.bias));
-        loaded.append_value(int(module.loaded_ns));
-        unloaded.append_option(module.unloaded_ns.map(int));
+        path.push(&String::from_utf8_lossy(&module.path));
+        build_id.push_option((!module.build_id.is_empty()).then(|| hex(&module.build_id)).as_deref());
+        bias.push(int(module.bias));
+        loaded.push(int(module.loaded_ns));
+        unloaded.push_option(module.unloaded_ns.map(int));
     }
-    table.batch(vec![
-        Arc::new(path.finish()),
-        Arc::new(build_id.finish()),
-        Arc::new(bias.finish()),
-        Arc::new(loaded.finish()),
-        Arc::new(unloaded.finish()),
-    ])?;
+    table.batch(vec![path.into(), build_id.into(), bias.into(), loaded.into(), unloaded.into()])?;
     table.finish()
 }

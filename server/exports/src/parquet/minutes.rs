@@ -1,16 +1,12 @@
 //! What each site did in each minute of the clock, so that processes which began at different times can be added up.
 
 use std::io::Write;
-use std::sync::Arc;
-
-use arrow_array::ArrayRef;
-use arrow_array::builder::Int64Builder;
-use arrow_schema::DataType;
 
 use super::super::events;
 use super::super::{ExportInput, ExportScope, Result};
+use super::columns::{Column, ColumnType, Ints, Names};
 use super::names::FrameNames;
-use super::table::{BATCH, ParquetTable, int, name_type, names_builder};
+use super::table::{BATCH, ParquetTable, int};
 
 /// Nanoseconds of a minute.
 const MINUTE: u64 = 60_000_000_000;
@@ -58,8 +54,8 @@ pub(super) fn site_minutes(
 ) -> Result<()> {
     let trace = source.trace;
     let started = trace.facts().process.as_ref().map_or(0, |process| process.started_unix_ns);
-    let mut columns = vec![("minute_unix_ns", DataType::Int64, false), ("stack", name_type(), false)];
-    columns.extend(COLUMNS.map(|name| (name, DataType::Int64, false)));
+    let mut columns = vec![("minute_unix_ns", ColumnType::Int, false), ("stack", ColumnType::Name, false)];
+    columns.extend(COLUMNS.map(|name| (name, ColumnType::Int, false)));
     let mut table = ParquetTable::new(source, &columns, out)?;
     let mut sites = vec![SiteMinute::default(); trace.site_count() as usize];
     let mut touched: Vec<u32> = Vec::new();
@@ -67,19 +63,19 @@ pub(super) fn site_minutes(
     let mut close = |minute: u64, touched: &mut Vec<u32>, sites: &mut [SiteMinute]| -> Result<()> {
         touched.sort_unstable();
         for part in touched.chunks(BATCH) {
-            let mut stack = names_builder(part.len());
-            let mut minutes = Int64Builder::with_capacity(part.len());
-            let mut values: [Int64Builder; 7] = std::array::from_fn(|_| Int64Builder::with_capacity(part.len()));
+            let mut stack = Names::new();
+            let mut minutes = Ints::new();
+            let mut values: [Ints; 7] = std::array::from_fn(|_| Ints::new());
             for &site in part {
                 let Some(of) = sites.get_mut(site as usize) else { continue };
-                minutes.append_value(int(minute * MINUTE));
-                stack.append_value(names.stack(trace.site_node(site).unwrap_or(0)))?;
+                minutes.push(int(minute * MINUTE));
+                stack.push(names.stack(trace.site_node(site).unwrap_or(0)));
                 let row = [of.allocated.0, of.allocated.1, of.freed.0, of.freed.1, of.live.0, of.live.1, of.lowest];
-                values.iter_mut().zip(row).for_each(|(builder, value)| builder.append_value(value));
+                values.iter_mut().zip(row).for_each(|(cells, value)| cells.push(value));
                 *of = SiteMinute { live: of.live, ..SiteMinute::default() };
             }
-            let mut batch: Vec<ArrayRef> = vec![Arc::new(minutes.finish()), Arc::new(stack.finish())];
-            batch.extend(values.iter_mut().map(|builder| Arc::new(builder.finish()) as ArrayRef));
+            let mut batch: Vec<Column> = vec![minutes.into(), stack.into()];
+            batch.extend(values.into_iter().map(Column::from));
             table.batch(batch)?;
         }
         touched.clear();

@@ -16,6 +16,7 @@
 
 mod blocks;
 mod code;
+mod columns;
 mod minutes;
 mod names;
 mod process;
@@ -25,7 +26,6 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use arrow_schema::ArrowError;
 use parquet::errors::ParquetError;
 use tracehound_index::Trace;
 
@@ -35,12 +35,6 @@ use names::FrameNames;
 
 impl From<ParquetError> for ExportError {
     fn from(error: ParquetError) -> Self {
-        Self::Output(std::io::Error::other(error))
-    }
-}
-
-impl From<ArrowError> for ExportError {
-    fn from(error: ArrowError) -> Self {
         Self::Output(std::io::Error::other(error))
     }
 }

@@ -1,60 +1,51 @@
 //! Tables of the process: threads, marks, and the time series of live bytes.
 
 use std::io::Write;
-use std::sync::Arc;
 
-use arrow_array::ArrayRef;
-use arrow_array::builder::{Int64Builder, StringBuilder};
-use arrow_schema::DataType;
 use tracehound_api::timeline::SeriesName;
 use tracehound_query::timeline as curves;
 
 use super::super::{ExportInput, ExportScope, Result};
+use super::columns::{Column, ColumnType, Ints, Texts};
 use super::table::{ParquetTable, int};
 
 /// Points of the timeline.
 const POINTS: usize = 2000;
 
 pub(super) fn threads(source: ExportInput<'_>, out: &mut dyn Write) -> Result<()> {
-    use DataType::{Int64, Utf8};
+    use ColumnType::{Int, Text};
     let columns = [
-        ("thread", Int64, false),
-        ("os_thread", Int64, false),
-        ("name", Utf8, false),
-        ("started_ns", Int64, false),
-        ("ended_ns", Int64, true),
+        ("thread", Int, false),
+        ("os_thread", Int, false),
+        ("name", Text, false),
+        ("started_ns", Int, false),
+        ("ended_ns", Int, true),
     ];
     let mut table = ParquetTable::new(source, &columns, out)?;
-    let (mut id, mut os, mut name) = (Int64Builder::new(), Int64Builder::new(), StringBuilder::new());
-    let (mut started, mut ended) = (Int64Builder::new(), Int64Builder::new());
+    let (mut id, mut os, mut name) = (Ints::new(), Ints::new(), Texts::new());
+    let (mut started, mut ended) = (Ints::new(), Ints::new());
     for thread in source.trace.threads().iter().filter(|thread| thread.active) {
-        id.append_value(thread.id.into());
-        os.append_value(thread.os_thread.into());
-        name.append_value(&thread.name);
-        started.append_value(int(thread.started_ns));
-        ended.append_option(thread.ended_ns.map(int));
+        id.push(thread.id.into());
+        os.push(thread.os_thread.into());
+        name.push(&thread.name);
+        started.push(int(thread.started_ns));
+        ended.push_option(thread.ended_ns.map(int));
     }
-    table.batch(vec![
-        Arc::new(id.finish()),
-        Arc::new(os.finish()),
-        Arc::new(name.finish()),
-        Arc::new(started.finish()),
-        Arc::new(ended.finish()),
-    ])?;
+    table.batch(vec![id.into(), os.into(), name.into(), started.into(), ended.into()])?;
     table.finish()
 }
 
 pub(super) fn marks(source: ExportInput<'_>, out: &mut dyn Write) -> Result<()> {
-    use DataType::{Int64, Utf8};
-    let columns = [("t_ns", Int64, false), ("label", Utf8, false), ("thread", Int64, false)];
+    use ColumnType::{Int, Text};
+    let columns = [("t_ns", Int, false), ("label", Text, false), ("thread", Int, false)];
     let mut table = ParquetTable::new(source, &columns, out)?;
-    let (mut t_ns, mut label, mut thread) = (Int64Builder::new(), StringBuilder::new(), Int64Builder::new());
+    let (mut t_ns, mut label, mut thread) = (Ints::new(), Texts::new(), Ints::new());
     for mark in source.trace.marks() {
-        t_ns.append_value(int(mark.t_ns));
-        label.append_value(&mark.label);
-        thread.append_value(mark.thread.into());
+        t_ns.push(int(mark.t_ns));
+        label.push(&mark.label);
+        thread.push(mark.thread.into());
     }
-    table.batch(vec![Arc::new(t_ns.finish()), Arc::new(label.finish()), Arc::new(thread.finish())])?;
+    table.batch(vec![t_ns.into(), label.into(), thread.into()])?;
     table.finish()
 }
 
@@ -68,17 +59,17 @@ pub(super) fn timeline(source: ExportInput<'_>, scope: &ExportScope, out: &mut d
     let curve = curves::run(source.trace, source.symbols, &params, source.cancel)?;
     let names = ["live_bytes", "live_count", "rss_bytes"];
     let titles: Vec<[String; 3]> = names.map(|n| [format!("{n}_min"), format!("{n}_max"), n.to_owned()]).to_vec();
-    let mut columns = vec![("t_ns", DataType::Int64, false)];
-    columns.extend(titles.iter().flatten().map(|title| (title.as_str(), DataType::Int64, true)));
+    let mut columns = vec![("t_ns", ColumnType::Int, false)];
+    columns.extend(titles.iter().flatten().map(|title| (title.as_str(), ColumnType::Int, true)));
     let mut table = ParquetTable::new(source, &columns, out)?;
-    let mut t_ns = Int64Builder::new();
-    curve.t_ns.iter().for_each(|&t| t_ns.append_value(int(t)));
-    let mut batch: Vec<ArrayRef> = vec![Arc::new(t_ns.finish())];
+    let mut t_ns = Ints::new();
+    curve.t_ns.iter().for_each(|&t| t_ns.push(int(t)));
+    let mut batch: Vec<Column> = vec![t_ns.into()];
     for series in &curve.series {
         for values in [&series.min, &series.max, &series.last] {
-            let mut builder = Int64Builder::new();
-            values.iter().for_each(|value| builder.append_option(value.map(|value| value.max(0.0) as i64)));
-            batch.push(Arc::new(builder.finish()));
+            let mut cells = Ints::new();
+            values.iter().for_each(|value| cells.push_option(value.map(|value| value.max(0.0) as i64)));
+            batch.push(cells.into());
         }
     }
     table.batch(batch)?;

@@ -3,19 +3,18 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow_array::builder::FixedSizeBinaryBuilder;
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
-use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 
 use super::super::{ExportInput, Result};
+use super::columns::{Column, ColumnType};
 
-/// Rows that are in memory at once.
+/// Rows that are put together at once.
 pub(super) const BATCH: usize = 1 << 16;
-/// Rows of a row group, which is compressed in memory before it is written.
+/// Rows of a row group, which is encoded and written as a whole: about 100 bytes of memory each.
 const GROUP: usize = 1 << 18;
 
 /// Columns of integers with few values, which a dictionary makes smallest. In others neighbours are close to one another:
@@ -33,26 +32,29 @@ pub(super) const fn int(value: u64) -> i64 {
 
 /// A file being written.
 pub(super) struct ParquetTable<'a> {
-    writer: ArrowWriter<Vec<u8>>,
-    schema: Arc<Schema>,
+    writer: SerializedFileWriter<Vec<u8>>,
+    nullable: Vec<bool>,
+    /// Batches of the next row group.
+    waiting: Vec<Vec<Column>>,
+    rows: usize,
     out: &'a mut dyn Write,
 }
 
 impl<'a> ParquetTable<'a> {
+    /// A table of columns with these names and types; `true`: a row may have no value.
     pub(super) fn new(
         source: ExportInput<'_>,
-        columns: &[(&str, DataType, bool)],
+        columns: &[(&str, ColumnType, bool)],
         out: &'a mut dyn Write,
     ) -> Result<Self> {
-        let fields: Vec<Field> =
-            columns.iter().map(|(name, kind, nullable)| Field::new(*name, kind.clone(), *nullable)).collect();
-        let schema = Arc::new(Schema::new(fields));
+        let fields: String = columns.iter().map(|(name, kind, nullable)| kind.declare(name, *nullable)).collect();
+        let schema = parse_message_type(&format!("message schema {{ {fields} }}"))?;
         let info = serde_json::to_string(&tracehound_audit::info(source.trace, source.symbols))
             .map_err(std::io::Error::from)?;
         let mut properties = WriterProperties::builder();
         for (name, kind, _) in columns {
             let encoding = match *name {
-                _ if *kind != DataType::Int64 || REPEATED.contains(name) => continue,
+                _ if *kind != ColumnType::Int || REPEATED.contains(name) => continue,
                 name if SCATTERED.contains(&name) => Encoding::PLAIN,
                 _ => Encoding::DELTA_BINARY_PACKED,
             };
@@ -63,19 +65,40 @@ impl<'a> ParquetTable<'a> {
         let properties = properties
             .set_created_by(format!("heaptrace {}", env!("CARGO_PKG_VERSION")))
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
-            .set_max_row_group_row_count(Some(GROUP))
             .set_key_value_metadata(Some(vec![KeyValue::new("heaptrace.info".into(), info)]))
             .build();
-        let writer = ArrowWriter::try_new(Vec::new(), Arc::clone(&schema), Some(properties))?;
-        Ok(Self { writer, schema, out })
+        let writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties))?;
+        let nullable = columns.iter().map(|(_, _, nullable)| *nullable).collect();
+        Ok(Self { writer, nullable, waiting: Vec::new(), rows: 0, out })
     }
 
-    pub(super) fn batch(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
-        self.writer.write(&RecordBatch::try_new(Arc::clone(&self.schema), columns)?)?;
+    /// Adds rows: cells of each column, in the order in which they were declared.
+    pub(super) fn batch(&mut self, columns: Vec<Column>) -> Result<()> {
+        let rows = columns.first().map_or(0, Column::rows);
+        debug_assert!(columns.iter().all(|column| column.rows() == rows) && columns.len() == self.nullable.len());
+        if rows != 0 {
+            self.waiting.push(columns);
+            self.rows += rows;
+        }
+        if self.rows >= GROUP { self.write_group() } else { Ok(()) }
+    }
+
+    fn write_group(&mut self) -> Result<()> {
+        let mut group = self.writer.next_row_group()?;
+        let mut nullable = self.nullable.iter().enumerate();
+        while let (Some((index, nullable)), Some(mut writer)) = (nullable.next(), group.next_column()?) {
+            for column in self.waiting.iter().filter_map(|batch| batch.get(index)) {
+                column.write(*nullable, &mut writer)?;
+            }
+            writer.close()?;
+        }
+        group.close()?;
+        self.waiting.clear();
+        self.rows = 0;
         self.drain()
     }
 
-    /// Hands on what was encoded: the encoder counts bytes for itself, so what it wrote to may be emptied.
+    /// Hands on what was encoded: the writer counts bytes for itself, so what it wrote to may be emptied.
     fn drain(&mut self) -> Result<()> {
         let encoded = self.writer.inner_mut();
         self.out.write_all(encoded)?;
@@ -84,17 +107,12 @@ impl<'a> ParquetTable<'a> {
     }
 
     pub(super) fn finish(mut self) -> Result<()> {
+        if self.rows != 0 {
+            self.write_group()?;
+        }
         self.writer.finish()?;
         self.drain()
     }
-}
-
-pub(super) fn name_type() -> DataType {
-    DataType::FixedSizeBinary(16)
-}
-
-pub(super) fn names_builder(len: usize) -> FixedSizeBinaryBuilder {
-    FixedSizeBinaryBuilder::with_capacity(len, 16)
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
