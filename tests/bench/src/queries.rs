@@ -216,7 +216,7 @@ pub fn ask(file: &Path, count: usize) -> Result<()> {
         Ok(())
     })?;
     measure("memory: pages and mappings", &|window| {
-        let params = memory::MemoryParams { at: window.to.clone(), limit: Some(100) };
+        let params = memory::MemoryParams { at: window.to.clone(), before: false, limit: Some(100) };
         memory::run(&trace, &Names, &params, &cancel)?;
         Ok(())
     })?;
