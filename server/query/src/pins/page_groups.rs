@@ -306,7 +306,7 @@ mod tests {
             let keys = KeyGroups::new(of_key.clone(), own.clone());
             let mut parts = vec![PageGroups::new(&keys)];
             let mut on_page: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
-            let (mut bytes, mut at) = (vec![0; of_key.len()], 0);
+            let (mut bytes, mut at) = (vec![0; of_key.len()], 0_u64);
             for (block, &(gap, len, key)) in blocks.iter().enumerate() {
                 if block == cut {
                     at = at.next_multiple_of(PAGE);
@@ -327,9 +327,9 @@ mod tests {
             let sums = PageGroups::sum(&keys, parts);
             for (key, bytes) in bytes.iter().enumerate() {
                 prop_assert_eq!(sums.by_key[key].bytes, *bytes);
-                let mut rows = (0..).zip(&blocks).filter(|(_, block)| block.2 % of_key.len() == key).map(|(row, _)| row + 1);
+                let mut rows = (0_u64..).zip(&blocks).filter(|(_, block)| block.2 % of_key.len() == key).map(|(row, _)| row + 1);
                 let first: u64 = rows.next().unwrap_or(0);
-                prop_assert_eq!((sums.by_key[key].first, sums.by_key[key].last), (first, rows.next_back().unwrap_or(first)));
+                prop_assert_eq!((sums.by_key[key].first, sums.by_key[key].last), (first, rows.last().unwrap_or(first)));
             }
             for group in 0..12_u32 {
                 let all_have = |on: &BTreeSet<usize>| on.iter().all(|&key| of_key[key].contains(&group));
