@@ -31,6 +31,7 @@ pub fn register() {
         __cxa_at_quick_exit(at_exit, core::ptr::null_mut());
     }
     #[cfg(not(linked))]
+    // SAFETY: functions that live as long as the process.
     unsafe {
         if libc_version::is_glibc() {
             __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());

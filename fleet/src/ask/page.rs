@@ -280,7 +280,7 @@ mod tests {
         assert!(versions.contains("/?service=shop&amp;version=1+%26+2\">1 &amp; 2</a><td class=n>2"), "{versions}");
         let version = Shown { version: Some("1 & 2".into()), ..service };
         let hosts = page("file:///s", &rows, &version, None);
-        assert!(hosts.contains("&amp;host=b\">b</a><td class=n>1<td class=n>1<td class=n>3.0 KiB"), "{hosts}");
+        assert!(hosts.contains("&amp;host=b\">b</a><td class=n>1<td class=n>1<td class=n>3.00 KiB"), "{hosts}");
         let host = Shown { host: Some("b".into()), ..version };
         let recordings = page("file:///s", &rows, &host, None);
         assert!(recordings.contains(&format!("/open?recording={}\"", "0f".repeat(16))), "{recordings}");

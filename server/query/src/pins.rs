@@ -114,6 +114,9 @@ struct Groups {
     existing: Option<(u32, u32)>,
 }
 
+/// Groups of each key in order, and the group that allocates where a key has one.
+type GroupsOfKeys = (Vec<Vec<u32>>, Vec<Option<u32>>);
+
 impl Groups {
     fn new(trace: &Trace, symbols: &dyn RecordingSymbols, by: PinGroup, moment: u64, cancel: &Cancel) -> Result<Self> {
         let origins = trace.origin_count();
@@ -181,7 +184,7 @@ impl Groups {
         trace: &Trace,
         symbols: &dyn RecordingSymbols,
         cancel: &Cancel,
-    ) -> Result<(Vec<Vec<u32>>, Vec<Option<u32>>)> {
+    ) -> Result<GroupsOfKeys> {
         let (mut of_key, mut own_group) = (Vec::new(), Vec::new());
         let tree = trace.frame_tree(symbols, cancel)?;
         let shape = tree.shape();
