@@ -7,13 +7,12 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as jemalloc;
 
-// jemalloc's settings: one arena, no threads of its own, dirty pages given back soon, and their addresses with them: what an
-// attach took is gone after the detach. Hidden, so that another copy of the prefixed jemalloc in the process does not take
-// them for its own.
+// jemalloc's settings: one arena, no threads of its own, dirty pages given back soon. Hidden, so that another copy of the
+// prefixed jemalloc in the process does not take them for its own.
 core::arch::global_asm!(
     ".section .rodata.tracehound_malloc_conf,\"a\",@progbits",
     "tracehound_malloc_conf_text:",
-    ".asciz \"narenas:1,background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0,retain:false\"",
+    ".asciz \"narenas:1,background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0\"",
     ".section .data.rel.ro.tracehound_malloc_conf,\"aw\",@progbits",
     ".hidden _rjem_malloc_conf",
     ".globl _rjem_malloc_conf",
