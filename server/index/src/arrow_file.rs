@@ -57,7 +57,7 @@ pub fn frame(name: &str, rows: u64, width: usize) -> FileFrame {
     back.extend_from_slice(&CONTINUATION);
     back.extend_from_slice(&[0; 4]);
     // A `Block`: where the message begins, its length in 32 bits and 32 bits of padding, the length of its body.
-    let footer = footer(name, width, Words([batch_at as u64, (BODY - batch_at) as u64, body]));
+    let footer = footer(name, width, WordStruct([batch_at as u64, (BODY - batch_at) as u64, body]));
     back.extend_from_slice(&footer);
     back.extend_from_slice(&(footer.len() as u32).to_le_bytes());
     back.extend_from_slice(&MAGIC[..6]);
@@ -82,9 +82,9 @@ const fn field(index: VOffsetT) -> VOffsetT {
 
 /// A struct of `N` words of 64 bits.
 #[derive(Clone, Copy)]
-struct Words<const N: usize>([u64; N]);
+struct WordStruct<const N: usize>([u64; N]);
 
-impl<const N: usize> Push for Words<N> {
+impl<const N: usize> Push for WordStruct<N> {
     type Output = Self;
 
     unsafe fn push(&self, to: &mut [u8], _written: usize) {
@@ -137,8 +137,8 @@ fn schema(builder: &mut Builder, name: &str, width: usize) -> Table {
 
 /// A `RecordBatch`: one `FieldNode`, no validity bits, and the buffer of the values.
 fn record_batch(builder: &mut Builder, rows: u64, values: u64) -> Table {
-    let nodes = builder.create_vector(&[Words([rows, 0])]);
-    let buffers = builder.create_vector(&[Words([0, 0]), Words([0, values])]);
+    let nodes = builder.create_vector(&[WordStruct([rows, 0])]);
+    let buffers = builder.create_vector(&[WordStruct([0, 0]), WordStruct([0, values])]);
     let table = builder.start_table();
     builder.push_slot_always(field(0), rows);
     builder.push_slot_always(field(1), nodes);
@@ -147,9 +147,9 @@ fn record_batch(builder: &mut Builder, rows: u64, values: u64) -> Table {
 }
 
 /// A `Footer`: no dictionaries, one batch.
-fn footer(name: &str, width: usize, block: Words<3>) -> Vec<u8> {
+fn footer(name: &str, width: usize, block: WordStruct<3>) -> Vec<u8> {
     let mut builder = Builder::new();
-    let dictionaries = builder.create_vector::<Words<3>>(&[]);
+    let dictionaries = builder.create_vector::<WordStruct<3>>(&[]);
     let batches = builder.create_vector(&[block]);
     let schema = schema(&mut builder, name, width);
     let table = builder.start_table();

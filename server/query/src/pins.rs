@@ -245,7 +245,7 @@ impl Groups {
         for (group, &pages) in (0..).zip(&sums.pages).filter(|(_, pages)| **pages > 0) {
             groups.entry(group).or_default().pages += pages;
         }
-        let born_ns = |born: u64| born.checked_sub(1).map_or(0, |row| trace.born_ns(row));
+        let born_ns = |allocated: u64| allocated.checked_sub(1).map_or(0, |row| trace.born_ns(row));
         let row = |(group, sum): (u32, PinSum)| {
             let mut row = self.name(trace, symbols, group);
             row.given_back_bytes = (sum.pages * page_bytes).saturating_sub(sum.bytes);

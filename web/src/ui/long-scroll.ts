@@ -29,14 +29,14 @@ export function offsetFor(top: number, rowHeight: number, offset: number, room: 
   return top + rowHeight > offset + seen ? top + rowHeight - seen : offset;
 }
 
-type Rows = Virtualizer<HTMLDivElement, Element>;
+type RowVirtualizer = Virtualizer<HTMLDivElement, Element>;
 
 /** Options of the virtualizer: it counts in pixels of rows, the element in those of the scroll bar. */
 export function scrollOptions(current: RefObject<LongScroll>) {
   return {
-    observeElementOffset: (rows: Rows, tell: (offset: number, isScrolling: boolean) => void) =>
+    observeElementOffset: (rows: RowVirtualizer, tell: (offset: number, isScrolling: boolean) => void) =>
       observeElementOffset(rows, (offset, isScrolling) => tell(offset * current.current.speed, isScrolling)),
-    scrollToFn: (offset: number, options: Parameters<typeof elementScroll>[1], rows: Rows) =>
+    scrollToFn: (offset: number, options: Parameters<typeof elementScroll>[1], rows: RowVirtualizer) =>
       elementScroll(offset / current.current.speed, options, rows),
   };
 }

@@ -8,7 +8,7 @@ use tracehound_query::amounts::{Signed, SumKey, SumQuery};
 
 use super::super::events::select;
 use super::super::{ExportInput, ExportScope, Result};
-use super::columns::{Bools, Column, ColumnType, Ints, Names, Texts};
+use super::columns::{Bools, ColumnCells, ColumnType, Ints, Names, Texts};
 use super::names::FrameNames;
 use super::table::{BATCH, ParquetTable, int};
 
@@ -121,7 +121,7 @@ pub(super) fn sites(
             ids.push(site.into());
             stack.push(names.stack(trace.site_node(site).unwrap_or(0)));
         }
-        let mut columns: Vec<Column> = vec![ids.into(), stack.into()];
+        let mut columns: Vec<ColumnCells> = vec![ids.into(), stack.into()];
         for sums in &sums {
             let picks: [fn(&Signed) -> i64; 2] = [|sum| sum.count, |sum| sum.bytes];
             for pick in picks {

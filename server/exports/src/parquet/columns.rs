@@ -151,7 +151,7 @@ impl NameLists {
 }
 
 /// Cells of any column.
-pub(super) enum Column {
+pub(super) enum ColumnCells {
     Int(Ints),
     Bool(Bools),
     Text(Texts),
@@ -161,14 +161,14 @@ pub(super) enum Column {
 
 macro_rules! columns {
     ($($from:ty => $to:ident),*) => {$(
-        impl From<$from> for Column {
+        impl From<$from> for ColumnCells {
             fn from(cells: $from) -> Self { Self::$to(cells) }
         }
     )*};
 }
 columns!(Ints => Int, Bools => Bool, Texts => Text, Names => Name, NameLists => Names);
 
-impl Column {
+impl ColumnCells {
     /// Rows that it has cells of.
     pub(super) fn rows(&self) -> usize {
         match self {

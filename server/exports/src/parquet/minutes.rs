@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::super::events;
 use super::super::{ExportInput, ExportScope, Result};
-use super::columns::{Column, ColumnType, Ints, Names};
+use super::columns::{ColumnCells, ColumnType, Ints, Names};
 use super::names::FrameNames;
 use super::table::{BATCH, ParquetTable, int};
 
@@ -74,8 +74,8 @@ pub(super) fn site_minutes(
                 values.iter_mut().zip(row).for_each(|(cells, value)| cells.push(value));
                 *of = SiteMinute { live: of.live, ..SiteMinute::default() };
             }
-            let mut batch: Vec<Column> = vec![minutes.into(), stack.into()];
-            batch.extend(values.into_iter().map(Column::from));
+            let mut batch: Vec<ColumnCells> = vec![minutes.into(), stack.into()];
+            batch.extend(values.into_iter().map(ColumnCells::from));
             table.batch(batch)?;
         }
         touched.clear();

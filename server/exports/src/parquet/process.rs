@@ -6,7 +6,7 @@ use tracehound_api::timeline::SeriesName;
 use tracehound_query::timeline as curves;
 
 use super::super::{ExportInput, ExportScope, Result};
-use super::columns::{Column, ColumnType, Ints, Texts};
+use super::columns::{ColumnCells, ColumnType, Ints, Texts};
 use super::table::{ParquetTable, int};
 
 /// Points of the timeline.
@@ -64,7 +64,7 @@ pub(super) fn timeline(source: ExportInput<'_>, scope: &ExportScope, out: &mut d
     let mut table = ParquetTable::new(source, &columns, out)?;
     let mut t_ns = Ints::new();
     curve.t_ns.iter().for_each(|&t| t_ns.push(int(t)));
-    let mut batch: Vec<Column> = vec![t_ns.into()];
+    let mut batch: Vec<ColumnCells> = vec![t_ns.into()];
     for series in &curve.series {
         for values in [&series.min, &series.max, &series.last] {
             let mut cells = Ints::new();

@@ -10,7 +10,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
 use super::super::{ExportInput, Result};
-use super::columns::{Column, ColumnType};
+use super::columns::{ColumnCells, ColumnType};
 
 /// Rows that are put together at once.
 pub(super) const BATCH: usize = 1 << 16;
@@ -35,7 +35,7 @@ pub(super) struct ParquetTable<'a> {
     writer: SerializedFileWriter<Vec<u8>>,
     nullable: Vec<bool>,
     /// Batches of the next row group.
-    waiting: Vec<Vec<Column>>,
+    waiting: Vec<Vec<ColumnCells>>,
     rows: usize,
     out: &'a mut dyn Write,
 }
@@ -73,8 +73,8 @@ impl<'a> ParquetTable<'a> {
     }
 
     /// Adds rows: cells of each column, in the order in which they were declared.
-    pub(super) fn batch(&mut self, columns: Vec<Column>) -> Result<()> {
-        let rows = columns.first().map_or(0, Column::rows);
+    pub(super) fn batch(&mut self, columns: Vec<ColumnCells>) -> Result<()> {
+        let rows = columns.first().map_or(0, ColumnCells::rows);
         debug_assert!(columns.iter().all(|column| column.rows() == rows) && columns.len() == self.nullable.len());
         if rows != 0 {
             self.waiting.push(columns);

@@ -175,9 +175,9 @@ impl<'a> PageGroups<'a> {
     pub fn add(&mut self, key: u32, found: BlockPages, page_bytes: u64, row: u64) {
         if let Some(sum) = self.by_key.get_mut(key as usize) {
             let is_same = self.last_block == Some(found.block);
-            let born = if row == NO_ROW { 0 } else { row + 1 };
+            let allocated = if row == NO_ROW { 0 } else { row + 1 };
             let blocks = u64::from(!is_same);
-            sum.join(&PinSum { bytes: found.extent, blocks, pages: 0, first: born, last: born });
+            sum.join(&PinSum { bytes: found.extent, blocks, pages: 0, first: allocated, last: allocated });
         }
         self.last_block = Some(found.block);
         let (mut first, mut left) = (found.first, found.pages);

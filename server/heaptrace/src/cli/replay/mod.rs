@@ -63,7 +63,7 @@ struct Played {
 }
 
 /// The player and the calls that it plays.
-struct ReplayStage {
+struct ReplayStep {
     player: PathBuf,
     file: tempfile::NamedTempFile,
     /// Calls up to the moment at which the recorded memory was highest.
@@ -126,7 +126,7 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
     if count == 0 {
         bail!("the recording has no calls to play");
     }
-    let stage = ReplayStage { player, file, mark };
+    let stage = ReplayStep { player, file, mark };
     // What the player itself takes, with the system's allocator before the first call.
     let plain = Candidate { family: Family::System, library: None, settings: BTreeMap::new() };
     let base = stage.play(&plain, CHUNKS[0], 1)?.base;
@@ -161,7 +161,7 @@ fn recorded(basis: &ReplayBasis, allocator: String) -> RecordedMemory {
 }
 
 fn row(
-    stage: &ReplayStage,
+    stage: &ReplayStep,
     candidate: &Candidate,
     orders: u32,
     command: String,
@@ -215,7 +215,7 @@ fn command_line(opened: &OpenRecording, candidate: &Candidate, has_system_alloca
     variables.chain(program).collect::<Vec<_>>().join(" ")
 }
 
-impl ReplayStage {
+impl ReplayStep {
     /// Starts the player once, with chunks of so many events, so many times as fast as recorded.
     fn play(&self, candidate: &Candidate, chunk: u32, pace: u32) -> Result<Played> {
         let mut command = Command::new(&self.player);
