@@ -72,7 +72,7 @@ unsafe extern "C-unwind" fn alloc_body(call: &AllocatorCall, stack: u64, frame: 
 }
 
 unsafe extern "C-unwind" fn realloc_body(call: &AllocatorCall, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as above.
+    // SAFETY: called by the hook alone, with the caller's state; the allocator inside gets the program's arguments.
     unsafe {
         let (caller, mut real) = (caller(stack, frame), || call.real());
         match record::ready() {
@@ -84,7 +84,7 @@ unsafe extern "C-unwind" fn realloc_body(call: &AllocatorCall, stack: u64, frame
 }
 
 unsafe extern "C-unwind" fn dealloc_body(call: &AllocatorCall, stack: u64, frame: u64) {
-    // SAFETY: as above.
+    // SAFETY: called by the hook alone, with the caller's state; the allocator inside gets the program's arguments.
     unsafe {
         let caller = caller(stack, frame);
         let mut real = || {

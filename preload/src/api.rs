@@ -26,19 +26,19 @@ hook!(tracehound_pool_free, 1, pool_free_body);
 unsafe extern "C-unwind" fn start_body(stack: u64, frame: u64) {
     start::ensure();
     start::wake();
-    // SAFETY: called by the hook alone, with the caller's state; so for all of these.
+    // SAFETY: called by the hook alone, with the caller's state.
     unsafe { tracehound_lifecycle::resume_recording(caller(stack, frame)) }
 }
 
 unsafe extern "C-unwind" fn stop_body(stack: u64, frame: u64) {
     start::ensure();
-    // SAFETY: see above.
+    // SAFETY: called by the hook alone, with the caller's state.
     unsafe { tracehound_lifecycle::stop(caller(stack, frame)) }
 }
 
 unsafe extern "C-unwind" fn mark_body(label: *const c_char, stack: u64, frame: u64) {
     start::ensure();
-    // SAFETY: the label is a terminated string or null; see above for the caller.
+    // SAFETY: the label is a terminated string or null; the hook alone calls this, with the caller's state.
     unsafe {
         let label = if label.is_null() { &[][..] } else { CStr::from_ptr(label).to_bytes() };
         tracehound_lifecycle::mark(caller(stack, frame), label);
@@ -48,7 +48,7 @@ unsafe extern "C-unwind" fn mark_body(label: *const c_char, stack: u64, frame: u
 unsafe extern "C-unwind" fn pool_alloc_body(block: *mut c_void, size: usize, stack: u64, frame: u64) {
     if !block.is_null() && start::ensure() {
         start::arm();
-        // SAFETY: see above.
+        // SAFETY: called by the hook alone, with the caller's state.
         unsafe { record::single(caller(stack, frame), Kind::PoolAlloc, block as u64, size) };
     }
 }
@@ -56,7 +56,7 @@ unsafe extern "C-unwind" fn pool_alloc_body(block: *mut c_void, size: usize, sta
 unsafe extern "C-unwind" fn pool_free_body(block: *mut c_void, stack: u64, frame: u64) {
     if !block.is_null() && start::ensure() {
         start::arm();
-        // SAFETY: see above.
+        // SAFETY: called by the hook alone, with the caller's state.
         unsafe { record::single(caller(stack, frame), Kind::PoolFree, block as u64, 0) };
     }
 }
@@ -69,7 +69,7 @@ unsafe extern "C-unwind" fn pool_free_body(block: *mut c_void, stack: u64, frame
 pub unsafe extern "C" fn tracehound_look(label: *const c_char) {
     let errno = start::errno();
     start::ensure();
-    // SAFETY: as the caller promises.
+    // SAFETY: the label is a terminated string or null: the contract of `tracehound_look`.
     let label = if label.is_null() { &[][..] } else { unsafe { CStr::from_ptr(label) }.to_bytes() };
     tracehound_lifecycle::look(label);
     start::set_errno(errno);

@@ -139,7 +139,7 @@ pub extern "C" fn tracehound_attach_look() {
 pub unsafe extern "C" fn tracehound_attach_prepare(request: *const AttachRequest) -> c_int {
     let errno = start::errno();
     let started = sys::clock(libc::CLOCK_MONOTONIC);
-    // SAFETY: as the caller promises.
+    // SAFETY: the request lives until this returns: the contract of `tracehound_attach_prepare`.
     let outcome = start::attach(|is_first| set_up(unsafe { &*request }, is_first));
     let taken = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
     tracehound_attach.prepare_ns.store(taken, Ordering::Relaxed);

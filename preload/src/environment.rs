@@ -234,7 +234,7 @@ pub unsafe fn with_us(given: *const *const c_char) -> Option<Environment> {
     let (mut missing, mut has_preload) = (own.variables.iter().map(Some).collect::<Vec<_>>(), own.path.is_empty());
     let mut changed = false;
     let mut at = given;
-    // SAFETY: see above.
+    // SAFETY: `given` is null or a list of terminated strings that ends with a null pointer: the contract of `with_us`.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
             let entry = CStr::from_ptr(*at).to_bytes();

@@ -295,7 +295,7 @@ unsafe extern "C-unwind" fn execl_body(path: Text, list: List) -> c_int {
 }
 
 unsafe extern "C-unwind" fn execlp_body(file: Text, list: List) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: the list ends with a null pointer, as execlp demands.
     unsafe { execvpe(file, list, environ) }
 }
 

@@ -19,7 +19,7 @@ type Ptr = *mut c_void;
 unsafe fn registered(begin: Ptr, is_table: bool, text_base: Ptr, data_base: Ptr) {
     let errno = start::errno();
     let (text_base, data_base) = (text_base as u64, data_base as u64);
-    // SAFETY: passed on.
+    // SAFETY: the arguments are the program's: the contract of this function and of `frames_registered`.
     unsafe {
         tracehound_unwind::frames_registered(Registration { begin: begin.cast(), is_table, text_base, data_base })
     };

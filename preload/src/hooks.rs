@@ -34,7 +34,8 @@ hook!(pvalloc, 1, pvalloc_body);
 // passes through saves no register and takes no stack.
 
 unsafe extern "C-unwind" fn malloc_body(size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: called by the hook alone, with the caller's state; the real function gets the program's arguments.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments. The gate was found open,
+    // by the hook or by `is_off`.
     unsafe {
         #[cfg(not(target_arch = "x86_64"))]
         if record::is_off() {
@@ -51,19 +52,20 @@ unsafe extern "C-unwind" fn malloc_body(size: usize, stack: u64, frame: u64) -> 
 #[cold]
 #[inline(never)]
 unsafe extern "C-unwind" fn malloc_off(size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook or `malloc_body` alone calls this, with the caller's state and the program's arguments.
     unsafe { if record::passes() { real_malloc(size) } else { malloc_slowly(size, stack, frame) } }
 }
 
 #[cold]
 #[inline(never)]
 unsafe extern "C-unwind" fn malloc_slowly(size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: `malloc_off` alone calls this, with the caller's state and the program's arguments.
     unsafe { slow_alloc(caller(stack, frame), Kind::Malloc, size, 16, || real_malloc(size)) }
 }
 
 unsafe extern "C-unwind" fn calloc_body(count: usize, size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc. Should the product overflow, the real function fails and nothing is recorded.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments. The gate was found open,
+    // by the hook or by `is_off`. Should the product overflow, the real function fails and nothing is recorded.
     unsafe {
         #[cfg(not(target_arch = "x86_64"))]
         if record::is_off() {
@@ -81,21 +83,21 @@ unsafe extern "C-unwind" fn calloc_body(count: usize, size: usize, stack: u64, f
 #[cold]
 #[inline(never)]
 unsafe extern "C-unwind" fn calloc_off(count: usize, size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook or `calloc_body` alone calls this, with the caller's state and the program's arguments.
     unsafe { if record::passes() { real_calloc(count, size) } else { calloc_slowly(count, size, stack, frame) } }
 }
 
 #[cold]
 #[inline(never)]
 unsafe extern "C-unwind" fn calloc_slowly(count: usize, size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: `calloc_off` alone calls this, with the caller's state and the program's arguments.
     unsafe { slow_calloc(caller(stack, frame), count, size) }
 }
 
 #[cold]
 #[inline(never)]
 unsafe fn slow_calloc(caller: Caller, count: usize, size: usize) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: both callers pass the state of the hooked function's caller, and the program's arguments.
     unsafe {
         let (bytes, real) = (count.wrapping_mul(size), || real_calloc(count, size));
         let arena_bytes = count.saturating_mul(size);
@@ -108,7 +110,8 @@ unsafe fn slow_calloc(caller: Caller, count: usize, size: usize) -> Ptr {
 }
 
 unsafe extern "C-unwind" fn aligned_alloc_body(align: usize, size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments; `ready` gives the calling
+    // thread's context, in no event.
     unsafe {
         let caller = caller(stack, frame);
         let real = || next::aligned_alloc().map_or(core::ptr::null_mut(), |function| function(align, size));
@@ -120,7 +123,8 @@ unsafe extern "C-unwind" fn aligned_alloc_body(align: usize, size: usize, stack:
 }
 
 unsafe extern "C-unwind" fn memalign_body(align: usize, size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments; `ready` gives the calling
+    // thread's context, in no event.
     unsafe {
         let caller = caller(stack, frame);
         let real = || next::memalign().map_or(core::ptr::null_mut(), |function| function(align, size));
@@ -132,7 +136,8 @@ unsafe extern "C-unwind" fn memalign_body(align: usize, size: usize, stack: u64,
 }
 
 unsafe extern "C-unwind" fn valloc_body(size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments; `ready` gives the calling
+    // thread's context, in no event.
     unsafe {
         let caller = caller(stack, frame);
         let real = || next::valloc().map_or(core::ptr::null_mut(), |function| function(size));
@@ -144,7 +149,8 @@ unsafe extern "C-unwind" fn valloc_body(size: usize, stack: u64, frame: u64) -> 
 }
 
 unsafe extern "C-unwind" fn pvalloc_body(size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments; `ready` gives the calling
+    // thread's context, in no event.
     unsafe {
         let caller = caller(stack, frame);
         let real = || next::pvalloc().map_or(core::ptr::null_mut(), |function| function(size));
@@ -163,7 +169,8 @@ unsafe extern "C-unwind" fn posix_memalign_body(
     frame: u64,
 ) -> c_int {
     let mut result = libc::ENOMEM;
-    // SAFETY: as for malloc; `out` is written where the real function would.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments; `ready` gives the calling
+    // thread's context, in no event. `out` is written only on success, where the real function would write too.
     unsafe {
         let caller = caller(stack, frame);
         let real = || {
@@ -187,7 +194,8 @@ unsafe extern "C-unwind" fn posix_memalign_body(
 }
 
 unsafe extern "C-unwind" fn realloc_body(old: Ptr, size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments. The gate was found open,
+    // by the hook or by `is_off`.
     unsafe {
         #[cfg(not(target_arch = "x86_64"))]
         if record::is_off() {
@@ -200,7 +208,8 @@ unsafe extern "C-unwind" fn realloc_body(old: Ptr, size: usize, stack: u64, fram
 #[cold]
 #[inline(never)]
 unsafe extern "C-unwind" fn realloc_off(old: Ptr, size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook or `realloc_body` alone calls this, with the caller's state and the program's arguments; no
+    // block of the arena goes to the real function.
     unsafe {
         let passes = record::passes() && !arena::holds(old);
         if passes { real_realloc(old, size) } else { realloc_slowly(old, size, stack, frame) }
@@ -210,12 +219,12 @@ unsafe extern "C-unwind" fn realloc_off(old: Ptr, size: usize, stack: u64, frame
 #[cold]
 #[inline(never)]
 unsafe extern "C-unwind" fn realloc_slowly(old: Ptr, size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: `realloc_off` alone calls this, with the caller's state and the program's arguments.
     unsafe { resize(|| None, caller(stack, frame), REALLOC, old, size, || real_realloc(old, size)) }
 }
 
 unsafe extern "C-unwind" fn reallocarray_body(old: Ptr, count: usize, size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments.
     unsafe {
         let caller = caller(stack, frame);
         let Some(bytes) = count.checked_mul(size) else {
@@ -240,7 +249,8 @@ unsafe fn resize(
     size: usize,
     mut real: impl FnMut() -> Ptr,
 ) -> Ptr {
-    // SAFETY: passed on.
+    // SAFETY: every caller passes the state of the hooked function's caller; `ready` gives the calling thread's
+    // context, in no event.
     unsafe {
         if let Some(context) = ready().filter(|_| !arena::holds(old)) {
             if old.is_null() {
@@ -256,7 +266,8 @@ unsafe fn resize(
 }
 
 unsafe extern "C-unwind" fn free_body(block: Ptr, stack: u64, frame: u64) {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments. The gate was found open,
+    // by the hook or by `is_off`.
     unsafe {
         #[cfg(not(target_arch = "x86_64"))]
         if record::is_off() {
@@ -269,7 +280,8 @@ unsafe extern "C-unwind" fn free_body(block: Ptr, stack: u64, frame: u64) {
 #[cold]
 #[inline(never)]
 unsafe extern "C-unwind" fn free_off(block: Ptr, stack: u64, frame: u64) {
-    // SAFETY: as for malloc.
+    // SAFETY: the hook or `free_body` alone calls this, with the caller's state and the program's arguments; no block
+    // of the arena goes to the real function.
     unsafe {
         let passes = record::passes() && !arena::holds(block);
         if passes { real_free(block) } else { free_slowly(block, stack, frame) }
@@ -279,22 +291,25 @@ unsafe extern "C-unwind" fn free_off(block: Ptr, stack: u64, frame: u64) {
 #[cold]
 #[inline(never)]
 unsafe extern "C-unwind" fn free_slowly(block: Ptr, stack: u64, frame: u64) {
-    // SAFETY: as for malloc.
+    // SAFETY: `free_off` alone calls this, with the caller's state and the program's arguments.
     unsafe { release(|| None, caller(stack, frame), Kind::Free, block, || real_free(block)) }
 }
 
 unsafe extern "C-unwind" fn cfree_body(block: Ptr, stack: u64, frame: u64) {
-    // SAFETY: as for malloc. libc's own `cfree` was `free`, and is gone.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments. libc's own `cfree` was
+    // `free`, and is gone.
     unsafe { release(record::ready, caller(stack, frame), Kind::Cfree, block, || real_free(block)) }
 }
 
 unsafe extern "C-unwind" fn free_sized_body(block: Ptr, _: usize, stack: u64, frame: u64) {
-    // SAFETY: as for malloc. C23: equivalent to `free(block)`.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments. C23: equivalent to
+    // `free(block)`.
     unsafe { release(record::ready, caller(stack, frame), Kind::FreeSized, block, || real_free(block)) }
 }
 
 unsafe extern "C-unwind" fn free_aligned_sized_body(block: Ptr, _: usize, _: usize, stack: u64, frame: u64) {
-    // SAFETY: as above.
+    // SAFETY: the hook alone calls this, with the caller's state and the program's arguments. C23: equivalent to
+    // `free(block)`.
     unsafe { release(record::ready, caller(stack, frame), Kind::FreeAlignedSized, block, || real_free(block)) }
 }
 
@@ -309,7 +324,8 @@ unsafe fn release(
     if block.is_null() {
         return;
     }
-    // SAFETY: passed on.
+    // SAFETY: every caller passes the state of the hooked function's caller; `ready` gives the calling thread's
+    // context, in no event.
     unsafe {
         if let Some(context) = ready().filter(|_| !arena::holds(block)) {
             return record::free(context, caller, kind, block, real);
@@ -383,7 +399,8 @@ unsafe fn slow_alloc(caller: Caller, kind: Kind, size: usize, align: usize, mut 
     }
     start::record_early_blocks();
     start::arm();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of
+    // `alloc_aligned`.
     unsafe { nested::alloc_aligned(caller, kind, size, align, &mut real) }
 }
 
@@ -419,17 +436,20 @@ unsafe fn slow_resize(
             return moved();
         }
         if size == 0 {
-            // SAFETY: passed on.
+            // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of
+            // `free`.
             unsafe { nested::free(caller, Kind::ReallocFree, old, &mut || {}) };
             return core::ptr::null_mut();
         }
         start::record_early_blocks();
-        // SAFETY: passed on.
+        // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of
+        // `realloc`.
         return unsafe { nested::realloc(caller, kinds, old, size, &mut moved) };
     }
     if start::is_loaded() && !gate::is_internal() && start::ensure() {
         start::arm();
-        // SAFETY: passed on.
+        // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of
+        // `realloc`.
         return unsafe { nested::realloc(caller, kinds, old, size, real) };
     }
     real()
@@ -452,12 +472,13 @@ unsafe fn slow_release(caller: Caller, kind: Kind, block: Ptr, real: &mut dyn Fn
         // SAFETY: a block of the arena.
         if unsafe { arena::describe(block) }.1 == arena::PROGRAM {
             start::record_early_blocks();
-            // SAFETY: passed on.
+            // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of
+            // `free`.
             unsafe { nested::free(caller, kind, block, &mut || {}) };
         }
         return;
     }
     start::arm();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of `free`.
     unsafe { nested::free(caller, kind, block, real) }
 }

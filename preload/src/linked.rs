@@ -173,7 +173,7 @@ impl ProcessObjects {
 /// `name` must be a terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlsym(_: *mut c_void, name: *const c_char) -> *mut c_void {
-    // SAFETY: as the caller promises.
+    // SAFETY: `name` is a terminated string: the contract of this function.
     if unsafe { CStr::from_ptr(name) } == c"_dl_find_object" {
         // SAFETY: a word of ours, which the linker has filled in.
         return unsafe { (&raw const tracehound_find_object).read() } as *mut c_void;

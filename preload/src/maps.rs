@@ -28,7 +28,7 @@ fn wanted() -> bool {
 
 /// Whether the hook was called by code of this library, seen by the return address.
 fn is_own(stack: u64) -> bool {
-    // SAFETY: as a hook passes it.
+    // SAFETY: `mmap_body` and `munmap_body` alone call this, with the stack pointer that their hook has passed.
     let caller = unsafe { caller(stack, 0) };
     loader::own_code().contains(&caller.pc)
 }
@@ -151,7 +151,7 @@ unsafe extern "C-unwind" fn munmap_body(at: Ptr, len: usize, stack: u64, frame: 
         result = call();
         if result == 0 { at as usize } else { FAILED }
     };
-    // SAFETY: as for mmap.
+    // SAFETY: called by the hook alone, with the caller's state.
     unsafe { around(caller(stack, frame), real, FAILED, change) };
     result
 }
@@ -186,7 +186,7 @@ unsafe extern "C-unwind" fn mremap_body(
     let change = |_| {
         Some(MappingChange::Remap { old: old as usize, old_len: whole_pages(old_len), new_len: whole_pages(new_len) })
     };
-    // SAFETY: as for mmap.
+    // SAFETY: called by the hook alone, with the caller's state.
     unsafe { around(caller(stack, frame), || call() as usize, FAILED, change) as Ptr }
 }
 
@@ -203,7 +203,7 @@ unsafe extern "C-unwind" fn brk_body(end: Ptr, stack: u64, frame: u64) -> c_int 
         if result == 0 { end as usize } else { FAILED }
     };
     let change = |now: usize| moved(before, now);
-    // SAFETY: as for mmap.
+    // SAFETY: called by the hook alone, with the caller's state.
     unsafe { around(caller(stack, frame), real, FAILED, change) };
     result
 }
@@ -219,7 +219,7 @@ unsafe extern "C-unwind" fn sbrk_body(by: isize, stack: u64, frame: u64) -> Ptr 
         result = call();
         if result as usize == FAILED { FAILED } else { (result as usize).wrapping_add_signed(by) }
     };
-    // SAFETY: as for mmap.
+    // SAFETY: called by the hook alone, with the caller's state.
     unsafe { around(caller(stack, frame), real, FAILED, |_| Some(MappingChange::Break { by })) };
     result
 }
@@ -241,6 +241,7 @@ unsafe fn around(
         let result = real();
         (result != failed).then_some(result)
     };
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of
+    // `change`.
     unsafe { record::change(caller, real, change) }.unwrap_or(failed)
 }

@@ -101,7 +101,7 @@ macro_rules! functions_on_demand {
                     address = loader::find_next($symbol);
                     ADDRESS.store(address, Ordering::Relaxed);
                 }
-                // SAFETY: as above.
+                // SAFETY: zero, which is `None`, or the address of a function of this type.
                 unsafe { core::mem::transmute::<usize, Option<unsafe extern "C-unwind" fn($($argument),*) -> $result>>(address) }
             }
         )*

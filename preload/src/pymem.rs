@@ -190,8 +190,8 @@ fn is_up() -> bool {
 }
 
 unsafe extern "C-unwind" fn malloc_body(domain: &'static Domain, size: usize, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: called by the hook alone, with the caller's state and the context that we gave; the function is that of the
-    // table before us. So for all of these.
+    // SAFETY: called by the hook alone, with the caller's state and the context that we gave; the function is that of
+    // the table before us.
     unsafe {
         let caller = caller(stack, frame);
         let real = || {
@@ -209,7 +209,8 @@ unsafe extern "C-unwind" fn calloc_body(
     stack: u64,
     frame: u64,
 ) -> Ptr {
-    // SAFETY: see above. Should the product overflow, the real function fails and nothing is recorded.
+    // SAFETY: called by the hook alone, with the caller's state and the context that we gave; the function is that of
+    // the table before us. Should the product overflow, the real function fails and nothing is recorded.
     unsafe {
         let caller = caller(stack, frame);
         let real = || {
@@ -222,7 +223,8 @@ unsafe extern "C-unwind" fn calloc_body(
 
 #[inline(always)]
 unsafe fn allocated(caller: Caller, size: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
-    // SAFETY: passed on.
+    // SAFETY: every caller passes the state of the hooked function's caller; `ready` gives the calling thread's
+    // context, in no event.
     unsafe {
         match record::ready() {
             Some(context) => record::alloc(context, caller, Kind::OtherAlloc, size, real),
@@ -239,7 +241,8 @@ unsafe extern "C-unwind" fn realloc_body(
     stack: u64,
     frame: u64,
 ) -> Ptr {
-    // SAFETY: see above.
+    // SAFETY: called by the hook alone, with the caller's state and the context that we gave; the function is that of
+    // the table before us.
     unsafe {
         let caller = caller(stack, frame);
         let mut real = || {
@@ -258,7 +261,8 @@ unsafe extern "C-unwind" fn realloc_body(
 }
 
 unsafe extern "C-unwind" fn free_body(domain: &'static Domain, block: Ptr, stack: u64, frame: u64) {
-    // SAFETY: see above.
+    // SAFETY: called by the hook alone, with the caller's state and the context that we gave; the function is that of
+    // the table before us.
     unsafe {
         let caller = caller(stack, frame);
         let mut real = || {

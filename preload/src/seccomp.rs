@@ -35,8 +35,9 @@ pub unsafe fn before_filter(filter: usize, all: bool) {
     if filter == 0 || !start::ensure() {
         return;
     }
-    // SAFETY: as the caller promises; a filter that the kernel could not read would crash the program here, where the
-    // call would have failed: programs do not pass such.
+    // SAFETY: `filter` is what the program passes to the kernel as a `struct sock_fprog`: the contract of
+    // `before_filter`. A filter that the kernel could not read would crash the program here, where the call would have
+    // failed: programs do not pass such.
     let code = unsafe {
         let filter = &*(filter as *const SeccompFilter);
         if filter.code.is_null() || filter.len == 0 {
@@ -159,7 +160,7 @@ pub unsafe fn before_prctl(option: c_int, mode: usize, filter: usize) {
     const FILTER: usize = 2;
     match (option, mode) {
         (libc::PR_SET_SECCOMP, STRICT) => before_strict_mode(),
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of `before_filter`, which covers this call.
         (libc::PR_SET_SECCOMP, FILTER) => unsafe { before_filter(filter, false) },
         _ => {}
     }

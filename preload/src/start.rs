@@ -309,7 +309,7 @@ unsafe extern "C" fn thread_destructor(_: *mut c_void) {
     slot.rounds.set(round);
     if round < ROUNDS {
         let _internal = Internal::enter();
-        // SAFETY: as in `arm`.
+        // SAFETY: the key exists, as this is its destructor; any value but null makes libc call the destructor again.
         unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed), core::ptr::without_provenance(1)) };
         return;
     }
@@ -347,6 +347,6 @@ pub fn errno() -> c_int {
 
 /// Sets the calling thread's errno.
 pub fn set_errno(value: c_int) {
-    // SAFETY: as above.
+    // SAFETY: libc's own place for the calling thread.
     unsafe { *libc::__errno_location() = value };
 }

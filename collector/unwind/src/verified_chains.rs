@@ -214,7 +214,7 @@ impl VerifiedChains {
 
     /// A record's own check.
     pub fn check(&self, record: *mut ChainRecord) -> StackCheck {
-        // SAFETY: as for `captured`.
+        // SAFETY: record pointers are valid while the verified-chain table lives and is not forgotten.
         unsafe { (*record).checks[0] }
     }
 

@@ -122,7 +122,7 @@ macro_rules! body {
             frame: u64,
             slot: &'static EntryTarget,
         ) -> usize {
-            // SAFETY: as above.
+            // SAFETY: called by an entry alone, with the caller's state and the program's arguments.
             unsafe { $work::<AT>(slot, caller(stack, frame), [a, b, c, d, e, f]) }
         }
     };
@@ -151,7 +151,7 @@ fn argument_behind<const AT: usize, const BY: usize>(arguments: &[usize; 6]) -> 
     arguments.get(AT + BY).copied().unwrap_or(0)
 }
 
-// SAFETY of all below: the slot's function gets the program's arguments, the recorder the state of its caller.
+// The bodies above alone call the `do_` functions.
 
 #[inline(always)]
 unsafe fn do_alloc<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
@@ -162,7 +162,8 @@ unsafe fn do_alloc<const AT: usize>(slot: &EntryTarget, caller: Caller, argument
         Kind::AlignedAlloc | Kind::Memalign if AT == 1 => argument::<0>(&arguments),
         _ => 0,
     };
-    // SAFETY: see above. `operator new` throws when there is no memory.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments. `operator new`
+    // throws when there is no memory: `way` then restores the thread's state.
     unsafe { allocated_aligned(kind, caller, size, alignment, || way.call(|| slot.call(arguments) as Ptr)) as usize }
 }
 
@@ -171,14 +172,15 @@ unsafe fn do_alloc_of_product<const AT: usize>(slot: &EntryTarget, caller: Calle
     // Should the product overflow, the real function fails and nothing is recorded.
     let size = argument::<AT>(&arguments).wrapping_mul(argument_behind::<AT, 1>(&arguments));
     let way = Way::back();
-    // SAFETY: see above.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments.
     unsafe { allocated(slot.kind(), caller, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
 }
 
 #[inline(always)]
 unsafe fn do_copy<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let text = argument::<AT>(&arguments) as *const c_char;
-    // SAFETY: see above; the function itself measures the string.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments. The string is
+    // terminated: the function itself measures it.
     unsafe {
         let size = if text.is_null() { 0 } else { libc::strlen(text) + 1 };
         allocated(slot.kind(), caller, size, || slot.call(arguments) as Ptr) as usize
@@ -188,7 +190,8 @@ unsafe fn do_copy<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments
 #[inline(always)]
 unsafe fn do_copy_at_most<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let text = argument::<AT>(&arguments) as *const c_char;
-    // SAFETY: see above; the function itself measures the string.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments. The function itself
+    // reads the string up to the same place.
     unsafe {
         let size =
             if text.is_null() { 0 } else { libc::strnlen(text, argument_behind::<AT, 1>(&arguments)).wrapping_add(1) };
@@ -200,7 +203,8 @@ unsafe fn do_copy_at_most<const AT: usize>(slot: &EntryTarget, caller: Caller, a
 unsafe fn do_posix_memalign<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let (out, size) = (argument::<0>(&arguments) as *const Ptr, argument::<2>(&arguments));
     let mut result = 0;
-    // SAFETY: see above; the function has written to `out` when it says so.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments. It has written to
+    // `out` when it gives 0.
     unsafe {
         allocated_aligned(slot.kind(), caller, size, argument::<1>(&arguments), || {
             result = slot.call(arguments);
@@ -214,7 +218,8 @@ unsafe fn do_posix_memalign<const AT: usize>(slot: &EntryTarget, caller: Caller,
 unsafe fn do_resize<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let (old, size) = (argument::<AT>(&arguments) as Ptr, argument_behind::<AT, 1>(&arguments));
     let way = Way::back();
-    // SAFETY: see above. `mi_new_realloc` throws when there is no memory.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments. `mi_new_realloc`
+    // throws when there is no memory: `way` then restores the thread's state.
     unsafe { reallocated(REALLOC, caller, old, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
 }
 
@@ -223,17 +228,18 @@ unsafe fn do_resize_to_product<const AT: usize>(slot: &EntryTarget, caller: Call
     let old = argument::<AT>(&arguments) as Ptr;
     let size = argument_behind::<AT, 1>(&arguments).wrapping_mul(argument_behind::<AT, 2>(&arguments));
     let way = Way::back();
-    // SAFETY: see above.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments.
     unsafe { reallocated(REALLOCARRAY, caller, old, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
 }
 
 #[inline(always)]
 unsafe fn do_resize_or_free<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let (old, size) = (argument::<AT>(&arguments) as Ptr, argument_behind::<AT, 1>(&arguments));
-    // SAFETY: see above.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments.
     let new = unsafe { reallocated(REALLOC, caller, old, size, || slot.call(arguments) as Ptr) };
     if new.is_null() && size != 0 && !old.is_null() {
-        // SAFETY: see above. There is no memory, and the block is gone already: it cannot be stamped before.
+        // SAFETY: the body passes the caller's state, and nothing is called. There is no memory, and the block is gone
+        // already: it cannot be stamped before.
         unsafe { record_free(Kind::Free, caller, old, || ()) };
     }
     new as usize
@@ -243,7 +249,7 @@ unsafe fn do_resize_or_free<const AT: usize>(slot: &EntryTarget, caller: Caller,
 unsafe fn do_resize_in_place<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let (block, size, extra) = (argument::<0>(&arguments), argument::<1>(&arguments), argument::<2>(&arguments));
     let mut result = 0;
-    // SAFETY: see above.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments.
     unsafe {
         resized(caller, block as Ptr, || {
             result = slot.call(arguments);
@@ -258,11 +264,11 @@ unsafe fn do_resize_in_place<const AT: usize>(slot: &EntryTarget, caller: Caller
 unsafe fn do_expand<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let (block, size) = (argument::<0>(&arguments) as Ptr, argument::<1>(&arguments));
     if block.is_null() {
-        // SAFETY: see above.
+        // SAFETY: the slot's function gets the program's arguments.
         return unsafe { slot.call(arguments) };
     }
     let mut result = 0;
-    // SAFETY: see above.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments.
     unsafe {
         resized(caller, block, || {
             result = slot.call(arguments);
@@ -275,7 +281,7 @@ unsafe fn do_expand<const AT: usize>(slot: &EntryTarget, caller: Caller, argumen
 #[inline(always)]
 unsafe fn do_free<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let block = argument::<AT>(&arguments) as Ptr;
-    // SAFETY: see above.
+    // SAFETY: the body passes the caller's state; the slot's function gets the program's arguments.
     unsafe {
         record_free(slot.kind(), caller, block, || {
             slot.call(arguments);
@@ -286,13 +292,14 @@ unsafe fn do_free<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments
 
 #[inline(always)]
 unsafe fn do_books<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
-    // SAFETY: see above.
+    // SAFETY: the slot's function gets the program's arguments.
     other_calls::unrecorded(caller, || unsafe { slot.call(arguments) })
 }
 
 #[inline(always)]
 unsafe fn allocated(kind: Kind, caller: Caller, size: usize, real: impl FnMut() -> Ptr) -> Ptr {
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of
+    // `allocated_aligned`.
     unsafe { allocated_aligned(kind, caller, size, 0, real) }
 }
 
@@ -304,7 +311,8 @@ unsafe fn allocated_aligned(
     alignment: usize,
     mut real: impl FnMut() -> Ptr,
 ) -> Ptr {
-    // SAFETY: passed on.
+    // SAFETY: every caller passes the state of the hooked function's caller; `ready` gives the calling thread's
+    // context, in no event.
     unsafe {
         if let Some(context) = record::ready().filter(|_| !is_inside(caller.pc)) {
             return record::alloc_aligned(context, caller, kind, size, alignment, real);
@@ -317,7 +325,8 @@ unsafe fn allocated_aligned(
 #[inline(never)]
 unsafe fn slow_alloc(kind: Kind, caller: Caller, [size, alignment]: [usize; 2], real: &mut dyn FnMut() -> Ptr) -> Ptr {
     start::arm();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of
+    // `alloc_aligned`.
     unsafe { nested::alloc_aligned(caller, kind, size, alignment, real) }
 }
 
@@ -329,7 +338,8 @@ unsafe fn reallocated(
     size: usize,
     mut real: impl FnMut() -> Ptr,
 ) -> Ptr {
-    // SAFETY: passed on.
+    // SAFETY: every caller passes the state of the hooked function's caller; `ready` gives the calling thread's
+    // context, in no event.
     unsafe {
         if old.is_null() {
             return allocated(kinds.new, caller, size, real);
@@ -351,13 +361,15 @@ unsafe fn slow_realloc(
     real: &mut dyn FnMut() -> Ptr,
 ) -> Ptr {
     start::arm();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of
+    // `realloc`.
     unsafe { nested::realloc(caller, kinds, old, size, real) }
 }
 
 #[inline(always)]
 unsafe fn record_free(kind: Kind, caller: Caller, block: Ptr, mut real: impl FnMut()) {
-    // SAFETY: passed on.
+    // SAFETY: every caller passes the state of the hooked function's caller; `ready` gives the calling thread's
+    // context, in no event.
     unsafe {
         if block.is_null() {
             return real();
@@ -373,7 +385,7 @@ unsafe fn record_free(kind: Kind, caller: Caller, block: Ptr, mut real: impl FnM
 #[inline(never)]
 unsafe fn slow_free(kind: Kind, caller: Caller, block: Ptr, real: &mut dyn FnMut()) {
     start::arm();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of `free`.
     unsafe { nested::free(caller, kind, block, real) }
 }
 
@@ -385,7 +397,8 @@ unsafe fn resized(caller: Caller, block: Ptr, mut real: impl FnMut() -> Option<u
         return;
     }
     start::arm();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller, as every caller passes it: the contract of
+    // `resized`.
     unsafe { other_calls::resized(caller, block, real) }
 }
 

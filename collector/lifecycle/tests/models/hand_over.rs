@@ -43,7 +43,7 @@ fn allocate(context: &'static ThreadContext, program: &Program) -> u64 {
 
 fn free(context: &'static ThreadContext, program: &Program, block: u64) {
     let give_back = || program.free.store(block, Ordering::Release);
-    // SAFETY: as above.
+    // SAFETY: the context is this thread's, and no stack is taken without an unwinder.
     unsafe { record::free(context, NOWHERE, Kind::Free, block as *mut c_void, give_back) };
 }
 

@@ -86,7 +86,7 @@ impl ImageMemory {
 
     /// The four bytes at `address`.
     pub fn int(&self, address: u64) -> Option<u32> {
-        // SAFETY: as in `word`.
+        // SAFETY: inside a readable segment of the object; HotSpot may write there meanwhile.
         self.holds(address, 4).then(|| unsafe { (address as *const u32).read_volatile() })
     }
 

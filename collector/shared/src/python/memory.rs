@@ -67,7 +67,8 @@ impl ObjectMemory {
         if address < 4096 || !pages.all(|page| self.is_there(page.max(address & !7))) {
             return None;
         }
-        // SAFETY: as in `word`. The slice is used while the object is kept.
+        // SAFETY: the kernel was asked for these pages, or the bytes are an object's whose layout is proved, on a
+        // thread that keeps it. The slice is used while the object is kept.
         Some(unsafe { core::slice::from_raw_parts(address as *const u8, len) })
     }
 

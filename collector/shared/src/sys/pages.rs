@@ -88,6 +88,6 @@ pub fn scan_pages(pagemap: i32, start: u64, end: u64, max_pages: u64, ranges: &m
         any_of: PAGE_PRESENT | PAGE_SWAPPED,
         wanted: PAGE_FILE | PAGE_PRESENT | PAGE_SWAPPED | PAGE_ZERO,
     };
-    // SAFETY: see the implementation above; the slice outlives the call.
+    // SAFETY: the request is the structure that the opcode takes; the slice that `ranges` leads to outlives the call.
     Ok(unsafe { ioctl(borrowed(pagemap)?, &mut request) }?.min(ranges.len()))
 }

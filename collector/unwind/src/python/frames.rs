@@ -36,14 +36,14 @@ pub enum FrameRole {
 
 #[inline(always)]
 unsafe fn load(address: u64) -> u64 {
-    // SAFETY: by the caller. Volatile: Python writes here between two events.
+    // SAFETY: every caller reads a field of a frame that stands. Volatile: Python writes here between two events.
     unsafe { (address as *const u64).read_volatile() }
 }
 
 #[inline(always)]
 unsafe fn load_instruction(layout: &PythonLayout, frame: u64) -> u64 {
     let at = frame + u64::from(layout.frame_instruction);
-    // SAFETY: by the caller.
+    // SAFETY: both callers have a frame of the calling thread at `frame`; this is a field of it.
     unsafe { if layout.has_inline_code() { load(at) } else { u64::from((at as *const u32).read_volatile()) } }
 }
 
@@ -104,7 +104,8 @@ impl FrameWord {
     /// # Safety
     /// The frame must stand.
     pub unsafe fn address(self, interpreter: &PythonInterpreter, memory: &mut ObjectMemory) -> Option<u64> {
-        // SAFETY: passed on.
+        // SAFETY: the frame stands, so the calling thread is inside a frame of the code object: the contract of
+        // `address_of`.
         unsafe { tracehound_shared::python::address_of(interpreter, memory, self.code, self.instruction()) }
     }
 }
@@ -143,7 +144,8 @@ impl<const MARKED: bool> FrameReader<MARKED> {
     /// A frame of the calling thread must be at this address.
     #[inline(always)]
     pub unsafe fn stands(&self, word: &FrameWord, frame: u64) -> Option<u64> {
-        // SAFETY: passed on.
+        // SAFETY: a frame of the calling thread is at this address: the contract of `stands`. All reads are of its
+        // fields.
         unsafe {
             let instruction = if MARKED {
                 let mark = ((frame + self.mark) as *const u8).read_volatile();
@@ -163,7 +165,7 @@ impl<const MARKED: bool> FrameReader<MARKED> {
 /// A frame of the calling thread must be there.
 #[inline(always)]
 pub unsafe fn identity_of(layout: &PythonLayout, frame: u64) -> u64 {
-    // SAFETY: passed on.
+    // SAFETY: a frame of the calling thread is there: the contract of `identity_of`. Both reads are of its fields.
     unsafe { load(frame + u64::from(layout.frame_code)).rotate_left(13) ^ load_instruction(layout, frame) }
 }
 
@@ -173,6 +175,6 @@ pub unsafe fn identity_of(layout: &PythonLayout, frame: u64) -> u64 {
 /// A frame of the calling thread must be there.
 #[inline(always)]
 pub unsafe fn instruction_of(layout: &PythonLayout, frame: u64) -> u64 {
-    // SAFETY: passed on.
+    // SAFETY: a frame of the calling thread is there: the contract of `instruction_of`.
     unsafe { load_instruction(layout, frame) }
 }

@@ -71,7 +71,7 @@ impl KnownMemory {
     /// # Safety
     /// `first` and `count` must be of words in use.
     unsafe fn words(&self, first: usize, count: usize) -> &[FrameWord] {
-        // SAFETY: passed on.
+        // SAFETY: the words are in use, hence written and inside the array: the contract of `words`.
         unsafe { core::slice::from_raw_parts(self.words.as_ptr().add(first), count) }
     }
 
@@ -94,7 +94,7 @@ impl KnownMemory {
     /// # Safety
     /// Nothing may be used afterwards.
     unsafe fn release(&mut self) {
-        // SAFETY: passed on.
+        // SAFETY: the caller uses nothing afterwards: the contract of `release`.
         unsafe {
             self.heads.release();
             self.stacks.release();
@@ -116,7 +116,7 @@ impl KnownStacks {
     /// was learnt since everything was forgotten last.
     #[inline(always)]
     pub unsafe fn compare(&self, first: u32, from: u32, count: u32, layout: &PythonLayout, frame: u64) -> Compared {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of `compare`, which covers this call; `are_marked` chooses the reader.
         unsafe {
             if are_marked(layout) {
                 self.compare_by(FrameReader::<true>::new(layout), first, from, count, layout, frame)
@@ -140,7 +140,8 @@ impl KnownStacks {
     ) -> Compared {
         let Some(memory) = &self.memory else { return Compared::Leaves { place: from, frame, word: 0 } };
         let mut frame = frame;
-        // SAFETY: passed on; a frame is looked at after the one within it, which leads to it.
+        // SAFETY: the words are in use, and `frame` is 0 or the calling thread's: the contract of `compare`. A frame is
+        // looked at after the one within it, which leads to it.
         unsafe {
             let start = memory.words.as_ptr().add(first as usize).cast_const();
             let (mut at, end) = (start.add(from as usize), start.add(count as usize));
@@ -174,7 +175,8 @@ impl KnownStacks {
                 let stacks = memory.stacks.len().min(memory.heads.len()).saturating_sub(self.stacks);
                 if stacks == 0 { 0 } else { memory.words.len().saturating_sub(self.words) }
             });
-            // SAFETY: passed on.
+            // SAFETY: `top` is the innermost frame of the calling thread: the contract of `learn`. The memory has
+            // `room` words behind those in use.
             match unsafe { self.read(interpreter.layout, top, room) } {
                 ReadStack::Whole { count, hash } => return self.find_or_put(count, hash),
                 ReadStack::NoRoom => self.make_room()?,
@@ -252,7 +254,8 @@ impl KnownStacks {
     /// The stack must have been learnt since everything was forgotten last.
     pub unsafe fn extent(&self, number: u32) -> (u32, u32) {
         let Some(memory) = &self.memory else { return (0, 0) };
-        // SAFETY: passed on.
+        // SAFETY: the stack was learnt since everything was forgotten last, so its entry is there: the contract of
+        // `extent`.
         let entry = unsafe { *memory.stacks.as_ptr().add(number as usize) };
         (entry.first, entry.count)
     }
@@ -263,7 +266,8 @@ impl KnownStacks {
     /// As for [`extent`](Self::extent).
     pub unsafe fn frames(&self, number: u32) -> &[FrameWord] {
         let Some(memory) = &self.memory else { return &[] };
-        // SAFETY: passed on.
+        // SAFETY: the stack was learnt since everything was forgotten last, so its words are in use: the contract of
+        // `frames`.
         unsafe {
             let (first, count) = self.extent(number);
             memory.words(first as usize, count as usize)

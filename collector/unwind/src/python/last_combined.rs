@@ -160,7 +160,8 @@ impl LastCombined {
     /// Nothing may be used afterwards.
     pub unsafe fn release(&mut self) {
         self.forget();
-        // SAFETY: passed on.
+        // SAFETY: the caller uses nothing afterwards: the contract of `release`. Each array is taken out before it is
+        // released.
         unsafe {
             self.known.take().into_iter().for_each(|mut array| array.release());
             self.next.take().into_iter().for_each(|mut array| array.release());

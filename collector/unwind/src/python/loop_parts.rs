@@ -62,7 +62,7 @@ fn part_of(function: Range<u64>, code_of: impl Fn(u64) -> Option<Range<u64>>) ->
 /// # Safety
 /// `at` to `end` must be readable.
 unsafe fn jump_target(at: u64, end: u64) -> Option<u64> {
-    // SAFETY: passed on.
+    // SAFETY: `at` to `end` is readable: the contract of `jump_target`. Nothing is read from `end` on.
     let byte = |at: u64| (at < end).then(|| unsafe { (at as *const u8).read_volatile() });
     let operand = match byte(at)? {
         0xe9 => at + 1,
@@ -70,7 +70,7 @@ unsafe fn jump_target(at: u64, end: u64) -> Option<u64> {
         _ => return None,
     };
     byte(operand + 3)?;
-    // SAFETY: passed on.
+    // SAFETY: the byte at `operand + 3` is below `end`, so all four bytes are readable.
     let distance = unsafe { (operand as *const i32).read_unaligned() };
     Some((operand + 4).wrapping_add_signed(i64::from(distance)))
 }

@@ -69,16 +69,17 @@ impl PythonStacks {
         let epoch = python::epoch();
         if epoch != self.epoch {
             self.forget();
-            // SAFETY: passed on.
+            // SAFETY: the backtrace goes through the evaluation loop, so the calling thread is inside a call of it: the
+            // contract of `complete`.
             self.interpreter = unsafe { python::interpreter() };
             self.epoch = epoch;
         }
         let Some(interpreter) = self.interpreter else {
-            // SAFETY: passed on.
+            // SAFETY: the calling thread is inside a call of the evaluation loop: the contract of `complete`.
             self.interpreter = unsafe { python::interpreter() };
             return native;
         };
-        // SAFETY: passed on.
+        // SAFETY: the calling thread is inside a call of the evaluation loop: the contract of `complete`.
         let top = unsafe { interpreter.top_frame() };
         if top.frame == 0 {
             // The interpreter begins or ends, or runs in a state that is not this thread's.
@@ -88,7 +89,7 @@ impl PythonStacks {
         if let Some(combined) = unsafe { self.recent.find(&self.known, interpreter.layout, native.node, top) } {
             return with(native, combined);
         }
-        // SAFETY: as above.
+        // SAFETY: `top` is the innermost frame of the calling thread; its frames stand while the thread is here.
         crate::room::with_room(|| unsafe { self.learn(&interpreter, native, top, tree) })
     }
 
@@ -101,7 +102,7 @@ impl PythonStacks {
         tree: &CallTree,
     ) -> Captured {
         let failed = Combined { node: native.node, flags: HEURISTIC };
-        // SAFETY: passed on.
+        // SAFETY: the only caller is `complete`, which passes the innermost frame of the calling thread.
         let stack = unsafe { self.known.learn(interpreter, top.frame) };
         if self.known.forgotten != self.forgotten {
             // Numbers of stacks begin anew: what has them names others.
@@ -117,7 +118,8 @@ impl PythonStacks {
         };
         let known = self.pairs.find(native.node, stack, top.is_certain);
         let combined = known.or_else(|| {
-            // SAFETY: passed on: the frames that have just been read.
+            // SAFETY: the frames have just been read, and stand while the calling thread is here. Both stacks were
+            // learnt since `known` forgot last: `pairs` forgets the last one then.
             unsafe {
                 let frames: &[FrameWord] = self.known.frames(stack);
                 let last = self.pairs.last_stack().map_or(&[][..], |last| self.known.frames(last));
@@ -135,7 +137,7 @@ impl PythonStacks {
             if known.is_none() {
                 self.pairs.keep(native.node, stack, top.is_certain, combined);
             }
-            // SAFETY: as above.
+            // SAFETY: `top` is the innermost frame of the calling thread, and `stack` has just been learnt.
             unsafe { self.recent.keep(interpreter.layout, native, top, self.known.extent(stack), combined) };
         }
         with(native, combined)
@@ -154,7 +156,7 @@ impl PythonStacks {
     /// # Safety
     /// Nothing may be used afterwards.
     pub unsafe fn release(&mut self) {
-        // SAFETY: passed on.
+        // SAFETY: the caller uses nothing afterwards: the contract of `release`.
         unsafe {
             self.recent.release();
             self.known.release();

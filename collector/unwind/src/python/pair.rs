@@ -105,7 +105,7 @@ impl Pairs {
         let mut scratch = self.scratch.take()?;
         let mut list = AddressList { array: &mut scratch, count: 0 };
         self.last.begin(frames, last);
-        // SAFETY: passed on.
+        // SAFETY: the frames stand: the contract of `combine`, which is that of `list` too.
         let whole = unsafe { self.list(interpreter, native, frames, is_certain, tree, &mut list) };
         let count = list.count;
         let combined = whole.map(|outside| {
@@ -159,7 +159,7 @@ impl Pairs {
                     let role = word.role(layout);
                     counts.add(role);
                     if role != FrameRole::Call && role != FrameRole::Base {
-                        // SAFETY: passed on.
+                        // SAFETY: the frame is one of `frames`, which stand: the contract of `list`.
                         let address = unsafe { word.address(interpreter, &mut memory) }?;
                         list.push((address, 0))?;
                     }
@@ -187,7 +187,8 @@ impl Pairs {
     /// # Safety
     /// Nothing may be used afterwards.
     pub unsafe fn release(&mut self) {
-        // SAFETY: passed on.
+        // SAFETY: the caller uses nothing afterwards: the contract of `release`. Each array is taken out before it is
+        // released.
         unsafe {
             self.slots.take().into_iter().for_each(|mut array| array.release());
             self.scratch.take().into_iter().for_each(|mut array| array.release());

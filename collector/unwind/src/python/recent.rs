@@ -58,7 +58,7 @@ pub struct RecentStacks {
 
 #[inline(always)]
 unsafe fn place(layout: &PythonLayout, native: NodeId, top: u64) -> usize {
-    // SAFETY: by the caller.
+    // SAFETY: `find` and `keep` alone call this, with the innermost frame of the calling thread.
     let instruction = unsafe { instruction_of(layout, top) };
     let mixed = top ^ instruction.rotate_left(23) ^ u64::from(native.0).rotate_left(40);
     (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - SLOT_BITS)) as usize
@@ -90,14 +90,16 @@ impl RecentStacks {
     ) -> Option<Combined> {
         self.missed = None;
         let slots = self.slots.as_ref()?;
-        // SAFETY: in bounds; the rest is passed on.
+        // SAFETY: the place is below the number of slots. `top` is the innermost frame of the calling thread: the
+        // contract of `find`.
         let mut slot = unsafe { &*slots.as_ptr().add(place(layout, native, top.frame)) };
         if slot.generation != self.generation || slot.native != native.0 || slot.is_certain != top.is_certain {
             return None;
         }
         let (mut at, mut frame) = (0, top.frame);
         loop {
-            // SAFETY: passed on.
+            // SAFETY: the slot is of this generation, so `known` has not forgotten its stack. `frame` is `top`, or the
+            // frame at which the last comparison has ended, at the place `at`.
             match unsafe { known.compare(slot.first, at, slot.count, layout, frame) } {
                 Compared::Stands => return Some(Combined { node: NodeId(slot.node), flags: slot.flags }),
                 Compared::Leaves { place, frame: other, word } => {
@@ -158,7 +160,8 @@ impl RecentStacks {
             flags,
             is_certain: top.is_certain,
         };
-        // SAFETY: in bounds; the rest is passed on.
+        // SAFETY: the index is below the array's length. `top` is the innermost frame of the calling thread: the
+        // contract of `keep`.
         unsafe {
             let index = fork.map_or_else(|| place(layout, native, top.frame), |fork| fork.index);
             array.as_ptr().add(index).write(slot);
@@ -181,7 +184,8 @@ impl RecentStacks {
     /// # Safety
     /// Nothing may be used afterwards.
     pub unsafe fn release(&mut self) {
-        // SAFETY: passed on.
+        // SAFETY: the caller uses nothing afterwards: the contract of `release`. Each array is taken out before it is
+        // released.
         unsafe {
             self.slots.take().into_iter().for_each(|mut array| array.release());
             self.forks.take().into_iter().for_each(|mut array| array.release());

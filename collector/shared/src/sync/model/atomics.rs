@@ -186,9 +186,9 @@ arithmetic!(AtomicUsize, usize, fetch_add usize::wrapping_add, fetch_sub usize::
 #[derive(Debug)]
 pub struct AtomicPtr<T>(AtomicUsize, core::marker::PhantomData<*mut T>);
 
-// SAFETY: as core's: the pointer alone is shared.
+// SAFETY: threads share the address alone, which is atomic; what it leads to is reached by unsafe code only.
 unsafe impl<T> Send for AtomicPtr<T> {}
-// SAFETY: as core's: the pointer alone is shared.
+// SAFETY: threads share the address alone, which is atomic; what it leads to is reached by unsafe code only.
 unsafe impl<T> Sync for AtomicPtr<T> {}
 
 impl<T> Default for AtomicPtr<T> {
