@@ -19,8 +19,8 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// An instruction (`struct sock_filter`).
-#[repr(C)]
+/// An instruction (`struct sock_filter`), at any address: the kernel copies a filter and demands no alignment.
+#[repr(C, packed)]
 #[derive(Clone, Copy, Debug)]
 pub struct Instruction {
     /// Operation.

@@ -6,6 +6,7 @@
 
 use core::ffi::{c_int, c_long};
 
+use tracehound_shared::sys;
 use tracehound_shared::sys::calls::{CallingThreads, calls_by};
 
 use crate::bpf::{Instruction, JudgedCall, is_survived};
@@ -35,16 +36,8 @@ pub unsafe fn before_filter(filter: usize, all: bool) {
     if filter == 0 || !start::ensure() {
         return;
     }
-    // SAFETY: `filter` is what the program passes to the kernel as a `struct sock_fprog`: the contract of
-    // `before_filter`. A filter that the kernel could not read would crash the program here, where the call would have
-    // failed: programs do not pass such.
-    let code = unsafe {
-        let filter = &*(filter as *const SeccompFilter);
-        if filter.code.is_null() || filter.len == 0 {
-            return;
-        }
-        core::slice::from_raw_parts(filter.code, usize::from(filter.len))
-    };
+    // SAFETY: `filter` is what the program passes to the kernel as a `struct sock_fprog`: the contract of `before_filter`.
+    let Some(code) = (unsafe { instructions(filter) }) else { return };
     tracehound_lifecycle::leave_libunwind();
     let kills = |by| calls_by(by).any(|call| !is_survived(code, JudgedCall(call.number, call.arguments)));
     if kills(CallingThreads::Program) || (all || !tracehound_lifecycle::has_writer()) && kills(CallingThreads::Writer) {
@@ -56,6 +49,38 @@ pub unsafe fn before_filter(filter: usize, all: bool) {
     if all {
         tracehound_lifecycle::close_control();
     }
+}
+
+/// The instructions of a filter; `None` if the kernel refuses the filter: its memory cannot be read, or it has no
+/// instruction or too many.
+///
+/// # Safety
+/// No other thread may unmap the filter's memory meanwhile.
+unsafe fn instructions(filter: usize) -> Option<&'static [Instruction]> {
+    /// `BPF_MAXINSNS` of the kernel.
+    const MOST: u16 = 4096;
+    if !is_readable(filter, size_of::<SeccompFilter>()) {
+        return None;
+    }
+    // SAFETY: can be read, as just tested; the program may have put it at any address.
+    let SeccompFilter { len, code } = unsafe { (filter as *const SeccompFilter).read_unaligned() };
+    if !(1..=MOST).contains(&len) || !is_readable(code.addr(), usize::from(len) * size_of::<Instruction>()) {
+        return None;
+    }
+    // SAFETY: can be read, as just tested; `Instruction` needs no alignment. The slice is used before the call returns.
+    Some(unsafe { core::slice::from_raw_parts(code, usize::from(len)) })
+}
+
+/// Whether the kernel can read these bytes of the program. True if it cannot be asked, since an earlier filter forbids it.
+fn is_readable(from: usize, bytes: usize) -> bool {
+    const PAGE: usize = 4096;
+    let Some(last) = from.checked_add(bytes - 1) else { return false };
+    let probe = |address: usize| sys::is_readable(address as u64 & !7);
+    let mark = 0_u64;
+    if !probe((&raw const mark).addr()) {
+        return true;
+    }
+    probe(from) && (from / PAGE + 1..=last / PAGE).all(|page| probe(page * PAGE))
 }
 
 /// Why a recording ends before the program does.

@@ -295,6 +295,11 @@ fn a_sandbox_that_kills_ends_the_recording_and_not_the_program() {
 }
 
 #[test]
+fn filters_that_the_kernel_refuses_are_refused_and_no_more() {
+    Case::new("seccomp.c").args(&["refused"]).agrees();
+}
+
+#[test]
 fn namespaces_are_left_and_entered() {
     Case::new("namespaces.c").agrees();
 }
