@@ -19,7 +19,7 @@ pub struct FleetLeaksArgs {
     /// Only recordings of this version
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
-    /// Show so many rows
+    /// Number of rows to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     rows: usize,
 }

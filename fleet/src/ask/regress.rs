@@ -28,7 +28,7 @@ pub struct RegressArgs {
     /// What is compared
     #[arg(long, value_enum, default_value_t)]
     metric: FleetMetric,
-    /// Show so many rows
+    /// Number of rows to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     rows: usize,
 }

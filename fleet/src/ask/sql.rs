@@ -26,7 +26,7 @@ pub struct FleetSqlArgs {
     /// What is summed
     #[arg(long, value_enum, default_value_t)]
     metric: FleetMetric,
-    /// Show so many rows
+    /// Number of rows to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     rows: u32,
     /// Print the question alone, for tables that are there by their names

@@ -23,7 +23,7 @@ pub struct FleetTopArgs {
     /// What is summed [default: leaked; with --from or --to: grown]
     #[arg(long, value_enum)]
     metric: Option<FleetMetric>,
-    /// Show so many rows
+    /// Number of rows to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     rows: usize,
 }

@@ -76,7 +76,7 @@ pub struct PinRow {
     /// Handle of a site, id of a thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What resident memory would shrink by if these blocks lay elsewhere: the pages that only they hold, less the bytes that
+    /// What resident memory would shrink by if these blocks were elsewhere: the pages that only they hold, less the bytes that
     /// they would take elsewhere. Never below 0.
     pub given_back_bytes: u64,
     /// Bytes of the blocks in resident pages, with what the allocator adds.
@@ -96,7 +96,7 @@ pub struct PinRow {
 pub struct PinPair {
     /// Both, by name.
     pub functions: Vec<String>,
-    /// What resident memory would shrink by if the blocks of both lay elsewhere.
+    /// What resident memory would shrink by if the blocks of both were elsewhere.
     pub given_back_bytes: u64,
     /// Of these, pages that neither holds alone.
     pub shared_pages: u64,

@@ -337,7 +337,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whose blocks hold pages in memory, and what would be given back if they lay elsewhere. */
+        /** Whose blocks hold pages in memory, and what would be given back if they were elsewhere. */
         get: operations["pins"];
         put?: never;
         post?: never;
@@ -2005,7 +2005,7 @@ export interface components {
             functions: string[];
             /**
              * Format: int64
-             * @description What resident memory would shrink by if the blocks of both lay elsewhere.
+             * @description What resident memory would shrink by if the blocks of both were elsewhere.
              */
             given_back_bytes: number;
             /**
@@ -2037,7 +2037,7 @@ export interface components {
             function: string;
             /**
              * Format: int64
-             * @description What resident memory would shrink by if these blocks lay elsewhere: the pages that only they hold, less the bytes that
+             * @description What resident memory would shrink by if these blocks were elsewhere: the pages that only they hold, less the bytes that
              *     they would take elsewhere. Never below 0.
              */
             given_back_bytes: number;
@@ -3200,7 +3200,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -3371,7 +3371,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -3597,7 +3597,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -3842,7 +3842,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -4007,7 +4007,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -4174,7 +4174,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -4347,7 +4347,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -4514,7 +4514,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -4677,7 +4677,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -4837,7 +4837,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -5065,7 +5065,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -5654,7 +5654,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -5803,7 +5803,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -5964,7 +5964,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -6119,7 +6119,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -6250,7 +6250,7 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /** @description Only blocks that reach into these addresses, hexadecimal, the end not included. */
                 address?: string;
@@ -6468,7 +6468,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
@@ -6623,7 +6623,7 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
-                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
                 freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.

@@ -51,7 +51,7 @@ const FILTER_TEXT: Record<FilterName, { label: string; hint: string }> = {
   context: { label: "context", hint: "only blocks of request contexts with this id, or whose name matches" },
   freed_by: {
     label: "freed by",
-    hint: "only blocks freed with a function or source file that matches on the stack of the free",
+    hint: "only blocks whose freeing stack has a matching function or source file",
   },
   frames: { label: "frames", hint: "all: the interpreter's own frames as well" },
   min_size: { label: "at least (size)", hint: "e.g. 64k" },

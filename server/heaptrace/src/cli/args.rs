@@ -146,7 +146,7 @@ pub struct Filters {
     /// Only blocks that were allocated in this request context, or in those whose name matches
     #[arg(long, value_name = "RE|ID")]
     pub context: Option<String>,
-    /// Only blocks that were freed with a function or source file that matches on the stack of the free
+    /// Only blocks whose freeing stack has a matching function or source file
     #[arg(long, value_name = "RE")]
     pub freed_by: Option<String>,
     /// Only blocks of at least this size

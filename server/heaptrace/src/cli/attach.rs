@@ -33,7 +33,7 @@ pub struct AttachArgs {
     /// Process id
     #[arg(value_name = "PID")]
     pid: u32,
-    /// Where the recording goes: %e is the program's name, %p its pid, %t the time in seconds, %n a counter, %h the host's name
+    /// Where the recording goes: %e is the program's name, %p its pid, %t the time in seconds, %n a counter, %h the host's name, %i the recording's id
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Detach after this time: 30s, 5m

@@ -28,7 +28,7 @@ pub struct ChurnArgs {
     /// Most first by: allocations, bytes, temporary (allocations), moved (bytes that reallocs moved)
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = ChurnOrder::Allocations, hide_possible_values = true)]
     sort: ChurnOrder,
-    /// Show so many rows; 0 = all [default: 20; with --json all]
+    /// Number of rows to show; 0 = all [default: 20; with --json all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
     #[command(flatten)]

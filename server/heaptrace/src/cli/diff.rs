@@ -56,7 +56,7 @@ pub struct DiffArgs {
     /// What the order is about: bytes, count
     #[arg(long, value_name = "UNIT", default_value = "bytes", value_parser = wire::<Unit>(UNITS), hide_possible_values = true)]
     unit: Unit,
-    /// Show so many rows, largest change first; 0 = all [default: 20; with --json all]
+    /// Number of rows to show, largest change first; 0 = all [default: 20; with --json all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
     /// Print one JSON document, with a stable schema

@@ -33,7 +33,7 @@ pub struct FlamegraphArgs {
     /// By the stacks that freed the blocks, with --metric freed
     #[arg(long)]
     freeing: bool,
-    /// Resident pages that only blocks from below a function hold, with --metric live or peak
+    /// Size of a function: the resident pages whose blocks were all allocated below it; with --metric live or peak
     #[arg(long, conflicts_with = "freeing")]
     pinned: bool,
     /// Draw at most this many functions; narrower ones are folded into marked rows

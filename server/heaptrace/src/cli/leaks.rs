@@ -33,7 +33,7 @@ pub struct LeaksArgs {
     /// Show stacks to their root
     #[arg(long)]
     full: bool,
-    /// Add up sites separately that have a matching function, file or module; may be repeated
+    /// Show a separate sum of the sites that have a matching function, file or module; may be repeated
     #[arg(long, value_name = "RE")]
     suppress: Vec<String>,
     #[command(flatten)]

@@ -33,7 +33,7 @@ pub struct PinsArgs {
     /// What a row is: function, site, age, thread
     #[arg(long, value_name = "WHAT", default_value = "function", hide_possible_values = true)]
     by: PinsBy,
-    /// Show so many rows; 0 = all [default: 15; with --json all]
+    /// Number of rows to show; 0 = all [default: 15; with --json all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
 }

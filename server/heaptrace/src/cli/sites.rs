@@ -28,7 +28,7 @@ pub struct SitesArgs {
     /// Only sites whose function, file or module matches
     #[arg(long, value_name = "RE")]
     search: Option<String>,
-    /// Show so many rows; 0 = all [default: 30; with --json all]
+    /// Number of rows to show; 0 = all [default: 30; with --json all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
     #[command(flatten)]

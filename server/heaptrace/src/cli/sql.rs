@@ -21,7 +21,7 @@ use super::{Interrupted, Misuse, interrupt, open, terminal};
   heaptrace sql memory-app-1.dat - < question.sql
   heaptrace sql --schema")]
 pub struct SqlArgs {
-    /// Recordings, which are numbered from 1, and behind them one SELECT; `-` reads it from standard input
+    /// Recordings, which are numbered from 1, then one SELECT; `-` instead of the SELECT reads it from standard input
     #[arg(required_unless_present = "schema", value_name = "FILE… STATEMENT", value_hint = clap::ValueHint::FilePath)]
     words: Vec<PathBuf>,
     /// Print one JSON document

@@ -27,14 +27,14 @@ const GROUPS: &[&str] = &["function", "program", "file", "module", "thread", "si
 pub struct TopArgs {
     #[command(flatten)]
     files: Files,
-    /// Add up per: function, program (the program's functions: what wrappers and libraries allocate is their callers'),
+    /// Add up per: function, program (only the program's functions; allocations by wrappers and libraries are added to their callers),
     /// file, module, thread, site, size_class
     #[arg(long, value_name = "WHAT", default_value = "function", value_parser = wire::<GroupBy>(GROUPS), hide_possible_values = true)]
     by: GroupBy,
     /// Sort by what was allocated below a function, not by the function itself
     #[arg(long)]
     cum: bool,
-    /// Show so many rows; 0 = all [default: 30; with --json all]
+    /// Number of rows to show; 0 = all [default: 30; with --json all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
     #[command(flatten)]

@@ -50,7 +50,7 @@ pub struct CheckArgs {
     /// Resident memory that the process may have at any moment, without the recorder's
     #[arg(long, value_name = "SIZE")]
     max_rss: Option<ByteSize>,
-    /// Free bytes that may lie at the end in pages which live blocks hold (see heaptrace pins)
+    /// Limit of free bytes, at the end, in pages that also contain live blocks (see heaptrace pins)
     #[arg(long, value_name = "SIZE")]
     max_pinned: Option<ByteSize>,
     /// A file of limits: peak, leaked (in all, by function, by module), temporary, largest, allocations (in all, per mark)

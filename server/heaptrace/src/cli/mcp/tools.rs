@@ -218,7 +218,7 @@ const TOOLS: [Tool; 8] = [
         description: "A table of functions (or files, modules, threads, sites): flat is allocated by the function itself, cum by it and all that it called.",
         properties: || {
             let groups = ["function", "program", "file", "module", "thread", "site"];
-            let by = "what a row is; program: what wrappers and libraries allocate is their callers'";
+            let by = "what a row is; program: allocations by wrappers and libraries are added to their callers";
             with_part(json!({
                 "recording": recording(), "metric": metric(), "unit": unit(), "by": one_of(by, &groups),
                 "cumulative": {"type": "boolean", "description": "sort by cum"},

@@ -48,7 +48,7 @@ pub struct RunArgs {
     /// Record Python's objects one by one, also small ones, which its own allocator serves
     #[arg(long)]
     python_objects: bool,
-    /// Have node and Java say what code they generate is called, and keep these names in the recording
+    /// Make node and Java write the names of the code that they generate, and store these names in the recording
     #[arg(long)]
     names: bool,
     /// Take no backtraces when blocks are freed
@@ -69,13 +69,13 @@ pub struct RunArgs {
     /// Upper bound of the memory that holds events until they are written
     #[arg(long, value_name = "SIZE")]
     buffer: Option<OsString>,
-    /// When that memory is full: wait (nothing is lost) or drop (every gap is recorded)
+    /// When that memory is full: wait (nothing is lost unless the writer stops) or drop (every gap is recorded)
     #[arg(long, value_name = "ACTION", value_parser = Proposed(&["wait", "drop"]), hide_possible_values = true)]
     on_full: Option<OsString>,
-    /// Read the process's memory counters every so many milliseconds; 0 = never
+    /// Read the process's memory counters every N milliseconds; 0 = never
     #[arg(long, value_name = "MS")]
     sample_memory_ms: Option<OsString>,
-    /// Look at which pages are in memory: auto, off, or at least every so many milliseconds
+    /// Look at which pages are in memory: auto, off, or at least every N milliseconds
     #[arg(long, value_name = "WHEN")]
     pages: Option<OsString>,
     /// A signal that switches recording on and off, such as USR1

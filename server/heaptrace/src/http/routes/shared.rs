@@ -69,7 +69,7 @@ parameters! {
         thread: Option<String> = None,
         /// Only blocks allocated in the request context with this id, or in those whose name matches.
         context: Option<String> = None,
-        /// Only blocks that were freed with a function or source file that matches on the stack of the free.
+        /// Only blocks whose freeing stack has a matching function or source file.
         freed_by: Option<String> = None,
         /// Only blocks of at least this size.
         #[param(example = "64k")]

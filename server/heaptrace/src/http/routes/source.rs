@@ -47,7 +47,7 @@ pub struct Which {
     max_lifetime: Option<String>,
     /// `leaked`, `temporary` or `freed`.
     lifetime: Option<String>,
-    /// Only blocks that were freed with a function or source file that matches on the stack of the free.
+    /// Only blocks whose freeing stack has a matching function or source file.
     freed_by: Option<String>,
     /// Only blocks that reach into these addresses, hexadecimal, the end not included.
     address: Option<String>,
