@@ -30,9 +30,9 @@ web/node_modules/.package-lock.json: web/package-lock.json
 web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
 	cd web && npm run build --silent
 
-# Only what it needs: what stores recordings in the network has a hundred crates more.
+# Only what it needs, in a profile that compiles fast: what stores recordings in the network has a hundred crates more.
 demo: web ## record two real programs, print the leak report, serve both (SERVE=0: stop after the report)
-	cargo build --release -p tracehound-preload -p heaptrace
+	cargo build --profile demo -p tracehound-preload -p heaptrace
 	tests/demo.sh "$(SERVE)" "$(PORT)"
 
 demo-fleet: build ## run twenty processes of two versions, collect them, say which version leaks where

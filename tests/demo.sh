@@ -4,8 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 serve=${1:-1}
 port=${2:-8080}
-release=${CARGO_TARGET_DIR:-target}/release
-out=target/demo
+built=${CARGO_TARGET_DIR:-target}/demo
+out=target/demo-recordings
 rm -rf "$out"
 mkdir -p "$out"
 
@@ -13,21 +13,21 @@ echo "== compiling the leaking program (tests/programs/leak.rs)"
 rustc --edition 2024 -g -O -o "$out/leak" tests/programs/leak.rs
 
 echo "== recording it for three seconds"
-"$release/heaptrace" run -o "$out/memory-leak.dat" -- "$out/leak" 3000
+"$built/heaptrace" run -o "$out/memory-leak.dat" -- "$out/leak" 3000
 
 echo
 echo "== recording python3 at work: building, dumping and parsing JSON"
 # The interpreter itself: a version manager's python3 is a script that would be recorded in its place.
 python=$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')
-PYTHONMALLOC=malloc "$release/heaptrace" run -o "$out/memory-python.dat" -- "$python" tests/programs/work.py
+PYTHONMALLOC=malloc "$built/heaptrace" run -o "$out/memory-python.dat" -- "$python" tests/programs/work.py
 
 echo
-"$release/heaptrace" info "$out/memory-python.dat"
+"$built/heaptrace" info "$out/memory-python.dat"
 echo
-"$release/heaptrace" leaks "$out/memory-leak.dat"
+"$built/heaptrace" leaks "$out/memory-leak.dat"
 
 if [ "$serve" = 0 ]; then
     exit 0
 fi
 echo
-exec "$release/heaptrace" server "$out/memory-leak.dat" "$out/memory-python.dat" --port "$port"
+exec "$built/heaptrace" server "$out/memory-leak.dat" "$out/memory-python.dat" --port "$port"
