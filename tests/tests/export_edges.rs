@@ -1,11 +1,12 @@
 //! Exports of what is unusual: names that formats use for themselves, and recordings that are damaged, cut, running, empty.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
 use tracehound_tests::exporting::{EXPORT_FORMATS, export_of, read_json, run, sample};
-use tracehound_tests::{clients, compile, json, number, trace, traced_command, wait_for};
+use tracehound_tests::{clients, compile, json, number, pythons, root, trace, traced_command, wait_for};
 
 /// Replaces a name in the file of a program by one of the same length.
 fn rename(program: &mut [u8], from: &[u8], to: &[u8]) {
@@ -61,6 +62,25 @@ fn hostile_names_survive_every_format() {
         ],
     );
     names(&functions);
+}
+
+#[test]
+fn functions_of_python_have_the_same_hash_in_every_recording() {
+    let script = root().join("tests/python/in_order.py");
+    let script = script.to_str().expect("a path in UTF-8");
+    let frames = |name: &str, order: &[&str]| {
+        let arguments: Vec<&str> = std::iter::once(script).chain(order.iter().copied()).collect();
+        let traced = trace(pythons().last().expect("a Python"), &arguments, &[("PYTHONMALLOC", "malloc")]);
+        let tables = export_of(&traced.recording(), "parquet", name);
+        let reader = root().join("tests/clients/python_frames.py");
+        run(clients().join("python/bin/python"), &[&reader, &tables.join("frames.parquet"), &"in_order.py"])
+    };
+    let one = frames("one", &["first", "second", "third"]);
+    let other = frames("other", &["third", "second", "first"]);
+    assert_eq!(one, other, "the same functions");
+    let hashes: BTreeSet<&str> = one.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+    assert_eq!(hashes.len(), one.lines().count(), "two functions have one hash: {one}");
+    assert!(["first", "second", "third"].iter().all(|name| one.contains(name)), "{one}");
 }
 
 #[test]

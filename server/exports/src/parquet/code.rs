@@ -101,7 +101,8 @@ pub(super) fn frames(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn 
                 let has_id = found.filter(|module| !module.build_id.is_empty());
                 build_id.push_option(has_id.map(|module| hex(&module.build_id)).as_deref());
                 module.push_option(found.map(|module| String::from_utf8_lossy(&module.path)).as_deref());
-                offset.push(int(address));
+                // The address differs between recordings, and the frame does not.
+                offset.push(if names.by_function[location as usize] { 0 } else { int(address) });
                 function.push_option(known.name.as_deref());
                 file.push_option(symbol.file.map(|file| source.symbols.file(file)).as_deref());
                 line.push_option(symbol.line.map(i64::from));

@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 use tracehound_index::Trace;
+use tracehound_index::facts::ModuleFacts;
 
 use super::super::{ExportInput, Result};
 
@@ -12,6 +13,8 @@ pub(super) type Name = [u8; 16];
 pub(super) struct FrameNames {
     /// By location.
     pub(super) frames: Vec<Name>,
+    /// Which of them are hashes of functions, not of an address.
+    pub(super) by_function: Vec<bool>,
     /// By node; the root's is all zeros.
     stacks: Vec<Name>,
 }
@@ -19,17 +22,17 @@ pub(super) struct FrameNames {
 impl FrameNames {
     pub(super) fn new(source: ExportInput<'_>) -> Result<Self> {
         let trace = source.trace;
-        let frames: Vec<Name> = (0..trace.location_count())
-            .map(|location| {
-                let (module, offset) = place(trace, location);
-                let module = module.and_then(|module| trace.modules().get(module as usize));
-                match module {
-                    Some(module) if !module.build_id.is_empty() => name_of(&[b"b", &module.build_id], offset),
-                    Some(module) => name_of(&[b"p", &module.path], offset),
-                    None => name_of(&[b"-"], offset),
-                }
-            })
-            .collect();
+        let numbered: Vec<u32> = (0..trace.location_count()).filter(|&location| is_numbered(trace, location)).collect();
+        source.symbols.resolve(trace, &numbered, source.cancel)?;
+        let mut frames: Vec<Name> =
+            (0..trace.location_count()).map(|location| name_of_address(trace, location)).collect();
+        let mut by_function = vec![false; frames.len()];
+        for location in numbered {
+            if let Some(name) = name_of_functions(source, location) {
+                frames[location as usize] = name;
+                by_function[location as usize] = true;
+            }
+        }
         let mut stacks: Vec<Name> = vec![[0; 16]; trace.node_count().max(1) as usize];
         let mut known = vec![false; stacks.len()];
         known[0] = true;
@@ -48,13 +51,44 @@ impl FrameNames {
                 known[node as usize] = true;
             }
         }
-        Ok(Self { frames, stacks })
+        Ok(Self { frames, by_function, stacks })
     }
 
     /// Of the stack that ends in a node.
     pub(super) fn stack(&self, node: u32) -> Name {
         self.stacks.get(node as usize).copied().unwrap_or_default()
     }
+}
+
+/// Whether a location's address means nothing in another recording: an instruction of an interpreted language, which this
+/// recording has numbered, or generated code.
+fn is_numbered(trace: &Trace, location: u32) -> bool {
+    let module = place(trace, location).0;
+    module.and_then(|module| trace.modules().get(module as usize)).is_none_or(ModuleFacts::is_interpreted)
+}
+
+/// A hash of a location's module and its address there.
+fn name_of_address(trace: &Trace, location: u32) -> Name {
+    let (module, offset) = place(trace, location);
+    match module.and_then(|module| trace.modules().get(module as usize)) {
+        Some(module) if !module.build_id.is_empty() => name_of(&[b"b", &module.build_id], offset),
+        Some(module) => name_of(&[b"p", &module.path], offset),
+        None => name_of(&[b"-"], offset),
+    }
+}
+
+/// A hash of function, file and line of each level of a location; `None` if a function has no name.
+fn name_of_functions(source: ExportInput<'_>, location: u32) -> Option<Name> {
+    let mut levels = Vec::new();
+    source.symbols.frames(source.trace, location, &mut levels);
+    let mut texts = vec!["f".to_owned()];
+    for level in &levels {
+        texts.push(source.symbols.function(level.function).name.as_deref()?.to_owned());
+        texts.push(level.file.map(|file| source.symbols.file(file).to_string()).unwrap_or_default());
+        texts.push(level.line.unwrap_or_default().to_string());
+    }
+    let parts: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+    (!levels.is_empty()).then(|| name_of(&parts, 0))
 }
 
 pub(super) fn name_of(parts: &[&[u8]], number: u64) -> Name {
