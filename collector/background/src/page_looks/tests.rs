@@ -79,9 +79,12 @@ fn pages_are_seen_as_they_are() {
         assert_eq!(states(&found, vast, 1 << 40)[1], 0);
         assert!(found.iter().all(|look| look.tick == 7 && look.page_bytes == 4096));
         assert!(found.last().is_some_and(|look| look.last) && found[0].label == b"x");
-        let (counted, sum) = (found[0].after.anonymous, anonymous(&found));
-        // Other tests run at the same time.
-        assert!(filtered || counted.abs_diff(sum) < 4 << 20, "{counted} {sum}");
+        // Other tests map and unmap memory at the same time: one look of many must meet none of that.
+        let differences = (0..200).map(|_| {
+            let found = looks.look(LookRequest::default(), || 7, &[], filtered);
+            found[0].after.anonymous.abs_diff(anonymous(&found))
+        });
+        assert!(filtered || differences.into_iter().any(|difference| difference < 1 << 20));
     }
     for (at, bytes) in [(written, 20 * MIB), (only_read, 8 * MIB), (vast, 1 << 40)] {
         // SAFETY: nobody uses the ranges any more.
