@@ -67,6 +67,12 @@ pub fn time_and_duration(profile: &[u8]) -> (u64, u64) {
     (one(profile, 9), one(profile, 10))
 }
 
+/// Whether a profile has samples: one of a program that has just begun may have none.
+#[must_use]
+pub fn has_samples(profile: &[u8]) -> bool {
+    fields(profile).iter().any(|field| matches!(field, Field::Bytes(2, _)))
+}
+
 /// What a profile that passed adds up to, by sample type.
 ///
 /// # Panics

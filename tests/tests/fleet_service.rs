@@ -219,8 +219,10 @@ fn scrapers_get_profiles() {
     }
     // One that grows.
     let grown = || {
-        let profile = http(&address, "/debug/pprof/allocs?service=live")?;
-        pprof_rules::totals(&unpacked(&profile)).get("alloc_space").copied().filter(|bytes| *bytes > 0)
+        let profile = unpacked(&http(&address, "/debug/pprof/allocs?service=live")?);
+        // It may be asked for before the first allocation is in the store.
+        let totals = pprof_rules::has_samples(&profile).then(|| pprof_rules::totals(&profile))?;
+        totals.get("alloc_space").copied().filter(|bytes| *bytes > 0)
     };
     wait_for("a profile of a program that runs", Duration::from_secs(60), || grown().is_some());
     let first = grown().expect("bytes");
