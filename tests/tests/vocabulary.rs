@@ -137,8 +137,8 @@ fn is_in_a_phrase(text: &[Word<'_>], at: usize) -> bool {
             .is_some_and(|there| there.iter().zip(phrase).all(|(there, word)| there.word == *word))
     };
     PHRASES.iter().any(|phrase| {
-        let starts = (0..phrase.len()).filter(|&place| phrase[place] == text[at].word && place <= at);
-        starts.into_iter().any(|place| is_there(phrase, at - place))
+        let mut starts = (0..phrase.len()).filter(|&place| phrase[place] == text[at].word && place <= at);
+        starts.any(|place| is_there(phrase, at - place))
     })
 }
 
