@@ -27,7 +27,7 @@ for number in $(seq "$recorders"); do
     LD_PRELOAD="$release/libtracehound.so" "$out/load" "$out/done/$number" 0 "$rest" &
     pids+=($!)
 done
-# Nobody needs to be told of each that they were killed.
+# The shell must not print for each that it was killed.
 disown "${pids[@]}"
 sleep "$seconds"
 running=$(ls "$out/spool" | grep -c '\.dat$')

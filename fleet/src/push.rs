@@ -46,7 +46,7 @@ pub struct PushArgs {
     /// What the server is
     #[arg(value_name = "SERVER")]
     server: ProfileServer,
-    /// Where it is; what stands behind its host is put before the paths that it is asked by
+    /// Where it is; what follows its host is put before the paths that it is asked by
     #[arg(value_name = "URL", value_parser = url)]
     url: Url,
     /// The recordings

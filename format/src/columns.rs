@@ -12,7 +12,7 @@
 //!
 //! - nodes: one varint a record. 0 = the node that followed the two previous nodes last time, with the kind that it
 //!   had last time. Else `1 + (zigzag(node - previous node) << 1 | other)`; `other` = the kind is not the node's last
-//!   one and stands in the kinds column.
+//!   one and is in the kinds column.
 //! - kinds: one byte for each record with `other`.
 //! - ticks: zig-zag varint of the difference to the record before (the first: to the block's first tick).
 //! - sizes: one varint for each record whose kind carries a size: 0 = the size that this node had last time, else
@@ -23,7 +23,7 @@
 //!   else 1 + zigzag(ordinal of the allocation in this block - ordinal of the allocation whose block was freed last).
 //! - other addresses: zig-zag varint of the shifted difference to the last one of them.
 //!
-//! The predictions start from zero with every block, so that a block stands alone.
+//! The predictions start from zero with every block, so that a block needs no other.
 
 mod decoder;
 mod encoder;

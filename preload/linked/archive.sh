@@ -28,7 +28,7 @@ interface=(start stop mark flush look pool_alloc pool_free context_set context_g
 interface=("${interface[@]/#/tracehound_}")
 
 # What nothing leads to stays out. Then all code goes into one section, by whose borders calls of the recorder's own are
-# told; the compiler's own notes in Rust's library go nowhere.
+# known; the compiler's own notes in Rust's library go nowhere.
 cat >merge.ld <<'END'
 SECTIONS { tracehound_text : { *(.text .text.*) } /DISCARD/ : { *(.llvmbc .llvmcmd) } }
 END

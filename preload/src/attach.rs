@@ -106,7 +106,7 @@ const fn are_known() -> bool {
     true
 }
 
-/// Looks up what the program calls by the hooked names: in libc, or in what stands before it.
+/// Looks up what the program calls by the hooked names: in libc, or in what comes before it.
 #[unsafe(no_mangle)]
 pub extern "C" fn tracehound_attach_look() {
     let block = &tracehound_attach;

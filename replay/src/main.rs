@@ -21,7 +21,7 @@ fn main() {
     let mut arguments = std::env::args_os().skip(1);
     let path = arguments.next();
     let mut number = || arguments.next()?.to_str()?.parse::<usize>().ok();
-    // Events of a chunk; how many times as fast as recorded; after which event memory is told as `marked`.
+    // Events of a chunk; how many times as fast as recorded; after which event memory is reported as `marked`.
     let chunk = number().unwrap_or(1024).clamp(16, threads::MOST_EVENTS);
     let pace = number().unwrap_or(1) as u64;
     let mark = number().unwrap_or(0);

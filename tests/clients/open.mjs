@@ -27,7 +27,7 @@ try {
   if (viewer === "dh_view") {
     await page.getByText("Times {", { exact: false }).or(page.getByText("AP 1", { exact: false })).first().waitFor();
   } else {
-    // Once a profile is open, its name stands in the title.
+    // Once a profile is open, its name is in the title.
     await page.waitForFunction(() => document.title.includes(" - speedscope"));
     console.log(await page.title());
   }

@@ -9,11 +9,11 @@ static unsigned long prepared;
 NOINLINE void *in_handler(size_t size) {
     void *block = malloc(size);
     KEEP(block);
-    if (getpid() == first) born(block, size);
+    if (getpid() == first) count_alloc(block, size);
     return block;
 }
 NOINLINE void release(void *block, size_t size) {
-    if (getpid() == first) dies(size);
+    if (getpid() == first) count_free(size);
     free(block);
 }
 

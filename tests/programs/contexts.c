@@ -29,7 +29,7 @@ static uint64_t chance(uint64_t *state) {
 }
 
 static void *work(void *number) {
-    static struct { int size; uint64_t born, died; } told[THREADS][BLOCKS];
+    static struct { int size; uint64_t alloc, free; } blocks[THREADS][BLOCKS];
     uint64_t state = 88172645463325252ULL + (uintptr_t)number * 977, own = 0;
     for (int i = 0; i < BLOCKS; i++) {
         if (chance(&state) % 3 == 0) set(own = chance(&state) % 7 ? 100 + chance(&state) % 20 : 0);
@@ -38,19 +38,20 @@ static void *work(void *number) {
         int size = atomic_fetch_add(&next_size, 1);
         void *block = malloc(size);
         memset(block, 1, 1);
-        told[(uintptr_t)number][i].size = size;
-        told[(uintptr_t)number][i].born = own;
+        blocks[(uintptr_t)number][i].size = size;
+        blocks[(uintptr_t)number][i].alloc = own;
         if (chance(&state) % 2) set(own = 200 + chance(&state) % 3);
-        if (chance(&state) % 4 == 0) block = realloc(block, told[(uintptr_t)number][i].size = size + 100000);
-        told[(uintptr_t)number][i].died = own;
+        if (chance(&state) % 4 == 0) block = realloc(block, blocks[(uintptr_t)number][i].size = size + 100000);
+        blocks[(uintptr_t)number][i].free = own;
         free(block);
     }
     pthread_mutex_lock(&printing);
     for (int i = 0; i < BLOCKS; i++) {
-        int size = told[(uintptr_t)number][i].size;
+        int size = blocks[(uintptr_t)number][i].size;
         // A realloc's new block is of the context in which it was moved.
-        uint64_t born = size >= 100000 ? told[(uintptr_t)number][i].died : told[(uintptr_t)number][i].born;
-        printf("block %d %llu %llu\n", size, (unsigned long long)born, (unsigned long long)told[(uintptr_t)number][i].died);
+        uint64_t alloc = size >= 100000 ? blocks[(uintptr_t)number][i].free : blocks[(uintptr_t)number][i].alloc;
+        uint64_t free = blocks[(uintptr_t)number][i].free;
+        printf("block %d %llu %llu\n", size, (unsigned long long)alloc, (unsigned long long)free);
     }
     pthread_mutex_unlock(&printing);
     return NULL;

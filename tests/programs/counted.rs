@@ -18,7 +18,7 @@ static REALLOCS: AtomicUsize = AtomicUsize::new(0);
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-fn born(block: *mut u8, size: usize) -> *mut u8 {
+fn count_alloc(block: *mut u8, size: usize) -> *mut u8 {
     if !block.is_null() {
         ALLOCS.fetch_add(1, SeqCst);
         BYTES.fetch_add(size, SeqCst);
@@ -30,10 +30,10 @@ fn born(block: *mut u8, size: usize) -> *mut u8 {
 
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        born(unsafe { INSIDE.alloc(layout) }, layout.size())
+        count_alloc(unsafe { INSIDE.alloc(layout) }, layout.size())
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        born(unsafe { INSIDE.alloc_zeroed(layout) }, layout.size())
+        count_alloc(unsafe { INSIDE.alloc_zeroed(layout) }, layout.size())
     }
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         FREES.fetch_add(1, SeqCst);

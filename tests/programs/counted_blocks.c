@@ -1,5 +1,6 @@
-// Allocates blocks of sizes that can be foretold, until it is killed or has made so many; how many are done stands in a
-// file that outlives it. Arguments: the file, the number (0: without end), and microseconds of rest after each 64 (1000).
+// Allocates blocks of sizes that are known in advance, until it is killed or has made so many; how many are done is in
+// a file that outlives it. Arguments: the file, the number (0: without end), and microseconds of rest after each 64
+// (1000).
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>

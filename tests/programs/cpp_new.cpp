@@ -16,9 +16,9 @@ template <typename T> struct Counting {
     using value_type = T;
     Counting() = default;
     template <typename U> Counting(const Counting<U> &) {}
-    T *allocate(size_t n) { return static_cast<T *>(born(::operator new(n * sizeof(T)), n * sizeof(T))); }
+    T *allocate(size_t n) { return static_cast<T *>(count_alloc(::operator new(n * sizeof(T)), n * sizeof(T))); }
     void deallocate(T *block, size_t n) {
-        dies(n * sizeof(T));
+        count_free(n * sizeof(T));
         ::operator delete(block);
     }
     template <typename U> bool operator==(const Counting<U> &) const { return true; }
@@ -26,26 +26,26 @@ template <typename T> struct Counting {
 };
 
 NOINLINE void operators() {
-    void *block = born(::operator new(1101), 1101);
-    dies(1101), ::operator delete(block);
-    block = born(::operator new(1102), 1102);
-    dies(1102), ::operator delete(block, static_cast<size_t>(1102));
-    block = born(::operator new[](1103), 1103);
-    dies(1103), ::operator delete[](block);
-    block = born(::operator new(1104, std::nothrow), 1104);
-    dies(1104), ::operator delete(block, std::nothrow);
-    block = born(::operator new[](1105, std::nothrow), 1105);
-    dies(1105), ::operator delete[](block, std::nothrow);
-    block = born(::operator new(1152, std::align_val_t(64)), 1152);
+    void *block = count_alloc(::operator new(1101), 1101);
+    count_free(1101), ::operator delete(block);
+    block = count_alloc(::operator new(1102), 1102);
+    count_free(1102), ::operator delete(block, static_cast<size_t>(1102));
+    block = count_alloc(::operator new[](1103), 1103);
+    count_free(1103), ::operator delete[](block);
+    block = count_alloc(::operator new(1104, std::nothrow), 1104);
+    count_free(1104), ::operator delete(block, std::nothrow);
+    block = count_alloc(::operator new[](1105, std::nothrow), 1105);
+    count_free(1105), ::operator delete[](block, std::nothrow);
+    block = count_alloc(::operator new(1152, std::align_val_t(64)), 1152);
     MUST(reinterpret_cast<size_t>(block) % 64 == 0);
-    dies(1152), ::operator delete(block, std::align_val_t(64));
-    block = born(::operator new[](1280, std::align_val_t(128), std::nothrow), 1280);
-    dies(1280), ::operator delete[](block, std::align_val_t(128));
-    auto *aligned = static_cast<Aligned *>(born(new Aligned, sizeof(Aligned)));
+    count_free(1152), ::operator delete(block, std::align_val_t(64));
+    block = count_alloc(::operator new[](1280, std::align_val_t(128), std::nothrow), 1280);
+    count_free(1280), ::operator delete[](block, std::align_val_t(128));
+    auto *aligned = static_cast<Aligned *>(count_alloc(new Aligned, sizeof(Aligned)));
     MUST(reinterpret_cast<size_t>(aligned) % 128 == 0);
-    dies(sizeof(Aligned)), delete aligned;
-    auto *array = static_cast<int *>(born(new int[271], 271 * sizeof(int)));
-    dies(271 * sizeof(int)), delete[] array;
+    count_free(sizeof(Aligned)), delete aligned;
+    auto *array = static_cast<int *>(count_alloc(new int[271], 271 * sizeof(int)));
+    count_free(271 * sizeof(int)), delete[] array;
 }
 
 NOINLINE void containers() {

@@ -1,5 +1,5 @@
 // Blocks wander between threads: each is freed by whoever comes next, so addresses are reused across threads at once.
-// Any mistake in the order shows as a block born twice or freed unborn.
+// Any mistake in the order shows as a block that is allocated twice, or freed before it is allocated.
 #include "truth.h"
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 // Takes every descriptor number from 3 to 1100 for a file of its own with dup2 and writes through each: whatever
-// lay there before, the program's file gets all of it and nothing else.
+// was there before, the program's file gets all of it and nothing else.
 #include "truth.h"
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -11,19 +11,19 @@
 static void *keep[16];
 
 NOINLINE void *by_malloc(void) { return NEW(1001); }
-NOINLINE void *by_calloc(void) { return born(calloc(7, 143), 1001); }
-NOINLINE void *by_realloc(void) { return born(realloc(NULL, 1003), 1003); }
-NOINLINE void *by_reallocarray(void) { return born(reallocarray(NULL, 59, 17), 1003); }
+NOINLINE void *by_calloc(void) { return count_alloc(calloc(7, 143), 1001); }
+NOINLINE void *by_realloc(void) { return count_alloc(realloc(NULL, 1003), 1003); }
+NOINLINE void *by_reallocarray(void) { return count_alloc(reallocarray(NULL, 59, 17), 1003); }
 NOINLINE void *by_posix_memalign(void) {
     void *block = NULL;
     MUST(posix_memalign(&block, 256, 1005) == 0);
     MUST((uintptr_t)block % 256 == 0);
-    return born(block, 1005);
+    return count_alloc(block, 1005);
 }
-NOINLINE void *by_aligned_alloc(void) { return born(aligned_alloc(64, 1006), 1006); }
-NOINLINE void *by_memalign(void) { return born(memalign(24, 1007), 1007); }
-NOINLINE void *by_valloc(void) { return born(valloc(1008), 1008); }
-NOINLINE void *by_pvalloc(void) { return born(pvalloc(1009), 1009); }
+NOINLINE void *by_aligned_alloc(void) { return count_alloc(aligned_alloc(64, 1006), 1006); }
+NOINLINE void *by_memalign(void) { return count_alloc(memalign(24, 1007), 1007); }
+NOINLINE void *by_valloc(void) { return count_alloc(valloc(1008), 1008); }
+NOINLINE void *by_pvalloc(void) { return count_alloc(pvalloc(1009), 1009); }
 
 int main(void) {
     keep[0] = by_malloc();
@@ -40,7 +40,7 @@ int main(void) {
     MUST((uintptr_t)keep[7] % 4096 == 0 && (uintptr_t)keep[8] % 4096 == 0);
     MUST(malloc_usable_size(keep[0]) >= 1001);
 
-    void *empty = born(malloc(0), 0);
+    void *empty = count_alloc(malloc(0), 0);
     MUST(empty);
     FREE(empty, 0);
     free(NULL);
@@ -48,7 +48,7 @@ int main(void) {
     keep[0] = resized(realloc(keep[0], 90001), 1001, 90001);
     keep[1] = resized(reallocarray(keep[1], 300, 300), 1001, 90000);
 #ifdef __GLIBC__
-    dies(1003);
+    count_free(1003);
     MUST(realloc(keep[2], 0) == NULL);
 #else
     // musl gives a new block.

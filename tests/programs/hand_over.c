@@ -10,7 +10,7 @@
 // is room for some blocks while they do.
 //
 // Each block carries the truth: which thread allocated it as its how-manieth. How often its address was allocated or freed
-// stands in a table, of which only the block's owner touches its entry. What each thread did, in its own order, goes into
+// is in a table, of which only the block's owner touches its entry. What each thread did, in its own order, goes into
 // the file `truth`; the addresses of the functions that call the allocator go to standard output.
 #include "truth.h"
 #include <fcntl.h>

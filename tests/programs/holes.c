@@ -1,4 +1,4 @@
-// Calls through frames of many shapes, in the program and in libraries that it opens: what the linker was told about
+// Calls through frames of many shapes, in the program and in libraries that it opens: what the linker knew about
 // their segments must not matter. With `jit`, code in anonymous memory is called that lies in a hole between the
 // program's own segments, where there is one, and keeps a frame pointer; then libgcc sees no further, so the line
 // `jit SIZE` is all that is stated.

@@ -14,7 +14,7 @@ int main(void) {
         say("twice: usable %zu", malloc_usable_size(block));
         if (i % 2) FREE(block, sizes[i] * 2);
     }
-    void *aligned = born(aligned_alloc(64, 6400), 6400);
+    void *aligned = count_alloc(aligned_alloc(64, 6400), 6400);
     FREE(aligned, 6400);
     for (int i = 0; i < 1000; i++) {
         void *block = NEW(48);

@@ -13,7 +13,7 @@ NOINLINE static void *deep(int depth, unsigned path, size_t size) {
     void *block;
     if (depth == 0) {
         block = malloc(size);
-        if (block) born(block, size);
+        if (block) count_alloc(block, size);
     } else if (path & 1) {
         block = deep(depth - 1, path >> 1, size);
     } else {
@@ -29,7 +29,7 @@ static unsigned long work(unsigned from, unsigned to) {
         void *block = deep(12, path, 24);
         if (!block) continue;
         got++;
-        dies(24);
+        count_free(24);
         free(block);
     }
     return got;

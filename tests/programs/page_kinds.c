@@ -98,7 +98,7 @@ static void forbid(void) {
 
 int main(void) {
     setvbuf(stdout, NULL, _IONBF, 0);
-    char *kept = born(malloc(6 * MIB), 6 * MIB);
+    char *kept = count_alloc(malloc(6 * MIB), 6 * MIB);
     touch(kept, 6 * MIB, PAGE);
     madvise((char *)((size_t)kept & ~(PAGE - 1)), 6 * MIB, MADV_NOHUGEPAGE);
     char *huge = map_huge(), *lazy = map_lazy(), *moved_out = map_moved_out();
@@ -113,7 +113,7 @@ int main(void) {
             return 0;
         }
         touch(kept, 3 * MIB, PAGE);
-        free(born(malloc(100), 100));
+        free(count_alloc(malloc(100), 100));
     }
     if (getenv("FILTER"))
         forbid();

@@ -9,10 +9,10 @@ NOINLINE void *pool_block(size_t size) {
     void *block = pool + used;
     used += (size + 63) & ~63UL;
     if (tracehound_pool_alloc) tracehound_pool_alloc(block, size);
-    return born(block, size);
+    return count_alloc(block, size);
 }
 NOINLINE void pool_release(void *block, size_t size) {
-    dies(size);
+    count_free(size);
     if (tracehound_pool_free) tracehound_pool_free(block);
     KEEP(block);
 }

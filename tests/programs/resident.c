@@ -60,7 +60,7 @@ NOINLINE static char *map_only_read(void) {
 static void *worker(void *argument) {
     char deep[MIB];
     touch(deep, sizeof deep);
-    free(born(malloc(10), 10));
+    free(count_alloc(malloc(10), 10));
     KEEP(deep);
     pthread_barrier_wait(&ready);
     // Its stack pointer is seen by the recorder at its last call.
@@ -90,16 +90,16 @@ int main(int argc, char **argv) {
         pthread_create(&threads[i], NULL, worker, NULL);
     pthread_barrier_wait(&ready);
     for (int i = 0; i < 10000; i++)
-        memset(kept[i] = born(malloc(1000), 1000), 1, 1000);
+        memset(kept[i] = count_alloc(malloc(1000), 1000), 1, 1000);
     enum { BLOCKS = 320 };
     static char *freed[BLOCKS];
     for (int i = 0; i < BLOCKS; i++)
         memset(freed[i] = malloc(64 * 1024), 1, 64 * 1024);
-    char *pin = born(malloc(500), 500);
+    char *pin = count_alloc(malloc(500), 500);
     memset(pin, 1, 500);
     for (int i = 0; i < BLOCKS; i++)
         free(freed[i]);
-    char *untouched = born(malloc(32 * MIB), 32 * MIB);
+    char *untouched = count_alloc(malloc(32 * MIB), 32 * MIB);
     KEEP(untouched);
     for (int i = 0; i < many; i++)
         mprotect(map(2 * PAGE, PROT_READ | PROT_WRITE), PAGE, PROT_READ);

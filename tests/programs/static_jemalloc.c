@@ -24,13 +24,13 @@ int JE(posix_memalign)(void **out, size_t align, size_t size);
 void *JE(aligned_alloc)(size_t align, size_t size);
 
 NOINLINE void *by_mallocx(size_t size) {
-    void *block = born(JE(mallocx)(size, 6), size);
+    void *block = count_alloc(JE(mallocx)(size, 6), size);
     KEEP(block);
     return block;
 }
 
 NOINLINE void *by_malloc(size_t size) {
-    void *block = born(JE(malloc)(size), size);
+    void *block = count_alloc(JE(malloc)(size), size);
     KEEP(block);
     return block;
 }
@@ -44,7 +44,7 @@ static void *worker(void *argument) {
             block = resized(JE(realloc)(block, size * 3), size, size * 3);
             size *= 3;
         }
-        dies(size);
+        count_free(size);
         if (i % 2) JE(sdallocx)(block, size, 0);
         else JE(free)(block);
     }
@@ -68,31 +68,31 @@ int main(void) {
     void *block = by_mallocx(41001);
     MUST((uintptr_t)block % 64 == 0);
     block = resized(JE(rallocx)(block, 41002, 6), 41001, 41002);
-    char *large = born(JE(mallocx)(4 << 20, 0), 4 << 20);
+    char *large = count_alloc(JE(mallocx)(4 << 20, 0), 4 << 20);
     MUST(JE(xallocx)(large, 2 << 20, 0, 0) >= 2 << 20);
     resized(large, 4 << 20, 2 << 20);
     void *small = by_malloc(32);
     MUST(JE(xallocx)(small, 1 << 20, 0, 0) < 1 << 20);
     MUST(JE(sallocx)(small, 0) == 32);
-    dies(2 << 20), JE(sdallocx)(large, 2 << 20, 0);
-    dies(41002), JE(dallocx)(block, 0);
-    dies(32), JE(free)(small);
+    count_free(2 << 20), JE(sdallocx)(large, 2 << 20, 0);
+    count_free(41002), JE(dallocx)(block, 0);
+    count_free(32), JE(free)(small);
 
-    void *many = born(JE(calloc)(7, 1001), 7007);
+    void *many = count_alloc(JE(calloc)(7, 1001), 7007);
     many = resized(JE(realloc)(many, 50003), 7007, 50003);
-    dies(50003), JE(free)(many);
+    count_free(50003), JE(free)(many);
     void *aligned = NULL;
     MUST(JE(posix_memalign)(&aligned, 4096, 5005) == 0 && (uintptr_t)aligned % 4096 == 0);
-    born(aligned, 5005);
-    born(JE(aligned_alloc)(128, 1280), 1280);
-    dies(5005), JE(free)(aligned);
+    count_alloc(aligned, 5005);
+    count_alloc(JE(aligned_alloc)(128, 1280), 1280);
+    count_free(5005), JE(free)(aligned);
     JE(free)(NULL);
     errno = 0;
     volatile size_t too_much = SIZE_MAX / 2;
     MUST(JE(malloc)(too_much) == NULL && errno == ENOMEM);
     errno = 77;
     void *kept = by_malloc(100);
-    dies(100), JE(free)(kept);
+    count_free(100), JE(free)(kept);
     MUST(errno == 77);
 
     unsigned arenas = 0;

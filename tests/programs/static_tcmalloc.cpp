@@ -16,7 +16,7 @@ struct alignas(128) Wide {
 
 NOINLINE char *by_new(size_t size) {
     char *block = new char[size];
-    born(block, size);
+    count_alloc(block, size);
     KEEP(block);
     return block;
 }
@@ -31,7 +31,7 @@ static void work() {
     for (size_t i = 1; i <= 3000; i++) {
         char *block = by_new(i % 700 + 1);
         KEEP(block);
-        dies(i % 700 + 1);
+        count_free(i % 700 + 1);
         delete[] block;
     }
 }
@@ -41,18 +41,18 @@ int main(int argc, char **) {
     block = resized(realloc(block, 41002), 41001, 41002);
     FREE(block, 41002);
     Wide *wide = new Wide;
-    born(wide, sizeof(Wide));
+    count_alloc(wide, sizeof(Wide));
     MUST((uintptr_t)wide % 128 == 0);
-    dies(sizeof(Wide));
+    count_free(sizeof(Wide));
     delete wide;
     int *number = new (std::nothrow) int(7);
-    born(number, sizeof(int));
+    count_alloc(number, sizeof(int));
     KEEP(number);
-    dies(sizeof(int));
+    count_free(sizeof(int));
     ::operator delete(number, sizeof(int));
-    void *direct = born(tc_malloc(3333), 3333);
+    void *direct = count_alloc(tc_malloc(3333), 3333);
     KEEP(direct);
-    dies(3333);
+    count_free(3333);
     tc_free(direct);
     if (argc > 1) {
         bool thrown = false;

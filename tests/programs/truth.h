@@ -31,8 +31,8 @@ TRUTH_UNUSED static inline void truth_add(unsigned long *counter, unsigned long 
     __atomic_fetch_add(counter, by, __ATOMIC_RELAXED);
 }
 
-// A block of `size` bytes came to be; a null block did not.
-TRUTH_UNUSED static inline void *born(void *block, unsigned long size) {
+// Counts a block of `size` bytes that was allocated; a null block is not counted.
+TRUTH_UNUSED static inline void *count_alloc(void *block, unsigned long size) {
     KEEP(block);
     if (block) {
         truth_add(&truth.allocs, 1);
@@ -43,8 +43,8 @@ TRUTH_UNUSED static inline void *born(void *block, unsigned long size) {
     return block;
 }
 
-// A block of `size` bytes ends now.
-TRUTH_UNUSED static inline void dies(unsigned long size) {
+// Counts a block of `size` bytes that is freed now.
+TRUTH_UNUSED static inline void count_free(unsigned long size) {
     truth_add(&truth.frees, 1);
     truth_add(&truth.live, -1UL);
     truth_add(&truth.live_bytes, -size);
@@ -62,8 +62,8 @@ TRUTH_UNUSED static inline void *resized(void *block, unsigned long before, unsi
     return block;
 }
 
-#define NEW(size) born(malloc(size), (size))
-#define FREE(block, size) (dies(size), free(block))
+#define NEW(size) count_alloc(malloc(size), (size))
+#define FREE(block, size) (count_free(size), free(block))
 
 // One line to standard output by one write(2).
 TRUTH_UNUSED __attribute__((format(printf, 1, 2))) static void say(const char *format, ...) {

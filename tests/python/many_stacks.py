@@ -4,7 +4,7 @@ import ctypes
 import random
 import sys
 
-from told import libc, report, tell
+from truth import libc, report, tell
 
 libc.strndup.restype = ctypes.c_void_p
 libc.strndup.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
@@ -46,7 +46,7 @@ def path_of(rng, functions):
     rng.shuffle(ways)
     calls = [rng.choice(functions) for _ in range(rng.randrange(1, 14))]
     sites = [rng.randrange(SITES) for _ in calls]
-    # The outermost call stands last.
+    # The outermost call is last.
     return [(ways, -1)] + [(call, site) for call, site in zip(calls[1:], sites)] + [(calls[0], 0)]
 
 

@@ -6,7 +6,7 @@ import sys
 import threading
 import zlib
 
-from told import libc, report, tell
+from truth import libc, report, tell
 
 Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 libc.qsort.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, Callback]

@@ -1,4 +1,4 @@
-"""Objects of sizes that nothing else has, made in threads and in a child; what was made is told, line by line."""
+"""Objects of sizes that nothing else has, made in threads and in a child; what was made is reported, line by line."""
 import json
 import os
 import sys
@@ -11,14 +11,14 @@ def make(count, size):
     return [bytes(size - 33) for _ in range(count)]
 
 
-def told(name, blocks):
+def print_made(name, blocks):
     print(json.dumps({"name": name, "count": len(blocks), "size": sys.getsizeof(blocks[0])}), flush=True)
 
 
 kept = make(700, SMALL)
-told("kept", kept)
+print_made("kept", kept)
 large = make(3, LARGE)
-told("large", large)
+print_made("large", large)
 
 results = []
 threads = [threading.Thread(target=lambda n: results.append(make(100, SMALL + 2 + n)), args=(n,)) for n in range(4)]
@@ -27,10 +27,10 @@ for thread in threads:
 for thread in threads:
     thread.join()
 for blocks in results:
-    told("thread", blocks)
+    print_made("thread", blocks)
 
 dropped = make(500, SMALL + 8)
-told("dropped", dropped)
+print_made("dropped", dropped)
 del dropped
 
 grown = bytearray(b"x" * 60)

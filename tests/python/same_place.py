@@ -1,6 +1,6 @@
 """2,000 functions, one after the other where the last one was, each with a name and a line of its own."""
 
-from told import libc, report, told
+from truth import events, libc, report
 
 for number in range(2000):
     scope = {"libc": libc}
@@ -9,6 +9,6 @@ for number in range(2000):
     exec(compile(text, "made.py", "exec"), scope)
     size = 3_000_000 + number
     scope[f"function_{number}"](size); where = ["made.py", lines + 2, f"function_{number}"]
-    told.append({"kind": "alloc", "size": size, "stack": [where]})
+    events.append({"kind": "alloc", "size": size, "stack": [where]})
     del scope
 report()

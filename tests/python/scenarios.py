@@ -8,7 +8,7 @@ import gc
 import sys
 import threading
 
-from told import libc, report, tell
+from truth import libc, report, tell
 
 sizes = iter(range(1_000_001, 2_000_000))
 

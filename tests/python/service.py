@@ -9,7 +9,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bindings/python"))
 
 import tracehound
-from told import libc
+from truth import libc
 
 sums = {}
 

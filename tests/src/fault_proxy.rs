@@ -42,7 +42,7 @@ struct Plan {
 }
 
 impl FaultProxy {
-    /// A proxy for the server at `server`, without a fault until it is told of one.
+    /// A proxy for the server at `server`, without a fault until one is set.
     ///
     /// # Panics
     /// When no port is free.

@@ -154,7 +154,7 @@ pub fn sum<'a>(blocks: impl Iterator<Item = &'a Block>) -> (u64, u64) {
 struct Reading {
     ledger: Ledger,
     seen: HashMap<String, usize>,
-    /// Live blocks by address. A realloc's line stands at the time of its new block, so the old address may have been
+    /// Live blocks by address. A realloc's line is at the time of its new block, so the old address may have been
     /// handed out before that line comes: then the older block waits in front.
     live: HashMap<String, Vec<usize>>,
     live_bytes: u64,

@@ -13,8 +13,8 @@ use tracehound_tests::aarch64::{EMULATOR, compile, libraries};
 use tracehound_tests::ground_truth::{Agreement, Case};
 use tracehound_tests::number;
 
-/// How compilers lay functions out there: with and without frame pointers, with signed return addresses by both keys, in
-/// leaf functions, too.
+/// How compilers lay out functions there: with and without frame pointers, with signed return addresses by both keys,
+/// in leaf functions, too.
 const FLAGS: [&str; 5] = [
     "-O1",
     "-O0 -mbranch-protection=standard",

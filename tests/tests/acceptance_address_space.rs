@@ -19,7 +19,7 @@ fn sixty_thousand_mappings() {
 }
 
 #[test]
-fn what_was_mapped_before_is_told_and_is_no_event_of_the_program() {
+fn what_was_mapped_before_is_reported_and_is_no_event_of_the_program() {
     let run = agrees("mapped_before.c", &[]);
     let existing: Vec<(u64, u64)> = dump_with(&["--existing"], &run.recording)
         .iter()

@@ -74,8 +74,8 @@ fn held(threads: u32) -> (TempDir, BTreeMap<u64, u64>, Vec<Value>, Value) {
     let mut command = Command::new(compile("held.c", &["-O1"]));
     command.arg(threads.to_string());
     let mut program = Program::start(command);
-    let told = program.until("ready");
-    let known: BTreeMap<u64, u64> = told
+    let lines = program.until("ready");
+    let known: BTreeMap<u64, u64> = lines
         .iter()
         .map(|line| {
             let (address, size) = line.split_once(' ').unwrap();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tracehound_tests::{ask, compile, dump, json, number, trace};
 
 /// What the program says of a block: where it was allocated and freed, `None` for no free.
-fn told(stdout: &str) -> BTreeMap<u64, (u64, Option<u64>)> {
+fn stated_blocks(stdout: &str) -> BTreeMap<u64, (u64, Option<u64>)> {
     let mut blocks = BTreeMap::new();
     for line in stdout.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -27,7 +27,7 @@ fn events_carry_the_context_that_the_thread_had_set() {
     let program = compile("contexts.c", &["-pthread", "-O0"]);
     let run = trace(program, &[], &[("TRACEHOUND_CHILDREN", "1"), ("TRACEHOUND_BUFFER", "1M")]);
     assert!(run.output.status.success(), "{}", run.stderr());
-    let blocks = told(&run.stdout());
+    let blocks = stated_blocks(&run.stdout());
     assert!(blocks.len() > 12_000, "{}", blocks.len());
     let recordings = run.recordings();
     let of_child = |recording: &Path| dump(recording).iter().any(|event| event["size"] == 4005);
@@ -56,7 +56,7 @@ fn events_carry_the_context_that_the_thread_had_set() {
             _ => {}
         }
     }
-    let wrong: Vec<_> = blocks.iter().filter(|(size, told)| seen.get(size) != Some(told)).take(5).collect();
+    let wrong: Vec<_> = blocks.iter().filter(|(size, stated)| seen.get(size) != Some(stated)).take(5).collect();
     assert!(wrong.is_empty(), "{wrong:?} {:?}", wrong.iter().map(|(size, _)| seen.get(size)).collect::<Vec<_>>());
     assert!(!seen.contains_key(&4003), "recording was off");
     assert!(events.iter().all(|event| event["context"] != 999), "nothing happened in it");

@@ -122,8 +122,8 @@ fn a_bundle_of_a_killed_program_takes_its_side_file_along() {
     let out = away.path().join("r.dat");
     let out = out.to_str().expect("a plain path");
     let bundled = ask(folder, &["bundle", "r.dat", "-o", out]);
-    let told = String::from_utf8_lossy(&bundled.stderr).into_owned();
-    assert!(bundled.status.success() && told.contains("r.dat.live along, too"), "{told}");
+    let said = String::from_utf8_lossy(&bundled.stderr).into_owned();
+    assert!(bundled.status.success() && said.contains("r.dat.live along, too"), "{said}");
     let read = |path: &Path| std::fs::read(path).expect("the side file");
     let (theirs, ours) = (folder.join("r.dat.live"), away.path().join("r.dat.live"));
     assert!(read(&theirs) == read(&ours));

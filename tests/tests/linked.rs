@@ -41,7 +41,7 @@ fn recordings(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_hook_stands_among_the_options() {
+fn every_hook_is_among_the_options() {
     let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output().expect("nm is installed");
     let exported = String::from_utf8_lossy(&output.stdout).into_owned();
     // libc has none of the first three, and what opens libraries is for programs that have a loader.

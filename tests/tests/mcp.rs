@@ -65,7 +65,7 @@ fn planted_faults_are_on_the_first_page() {
     let answers = ask(&[&leak.recording()], &[json!(["summary", {}]), json!(["leaks", {}])]);
     has(&answers[0], &["growing", "session_open"]);
     has(&answers[1], &["1 leaking site grows"]);
-    // It stands in front of the larger table that was made once.
+    // It comes before the larger table that was made once.
     let (grows, once) = (answers[1].find("session_open"), answers[1].find("startup_tables"));
     assert!(grows.is_some() && grows < once, "{}", answers[1]);
 

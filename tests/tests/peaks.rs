@@ -13,24 +13,24 @@ fn a_part_has_a_peak_of_its_own() {
     let traced = trace(compile("peaks.c", &["-O1"]), &[], &[]);
     let (folder, file) = (traced.folder.path(), traced.recording());
     let file = file.to_str().expect("a plain name");
-    let told = |args: &[&str]| json(folder, &[args, &["--json", file]].concat());
+    let ask_json = |args: &[&str]| json(folder, &[args, &["--json", file]].concat());
     let total = |document: &Value| document["total"].as_i64().expect("a total") as u64;
 
-    let whole = told(&["top", "--metric", "peak"]);
+    let whole = ask_json(&["top", "--metric", "peak"]);
     let heap_ns = number(&whole, "/at_ns");
     assert_eq!(whole["peak_of"], "heap");
-    let of_build = told(&["top", "--metric", "peak", "--focus", "^build$"]);
+    let of_build = ask_json(&["top", "--metric", "peak", "--focus", "^build$"]);
     assert_eq!((total(&of_build), &of_build["peak_of"]), (BUILD, &Value::from("filter")));
 
     let parse = ["--focus", "^parse$"];
-    let with = |args: &[&'static str]| told(&[args, &parse[..]].concat());
+    let with = |args: &[&'static str]| ask_json(&[args, &parse[..]].concat());
     let own = with(&["top", "--metric", "peak"]);
     let own_ns = number(&own, "/at_ns");
     assert_eq!(total(&own), PARSE);
     assert_eq!(own["peak_of"], "filter");
     assert!(own_ns + 15_000_000 < heap_ns, "{own_ns} lies before the heap's peak at {heap_ns}");
     for by in ["function", "site", "module", "thread"] {
-        let table = told(&["top", "--metric", "peak", "--by", by, "--focus", "^parse$"]);
+        let table = ask_json(&["top", "--metric", "peak", "--by", by, "--focus", "^parse$"]);
         assert_eq!((total(&table), number(&table, "/at_ns")), (PARSE, own_ns), "by {by}");
         assert_eq!(table["rows"][0]["flat"].as_i64(), Some(PARSE as i64), "by {by}");
     }
@@ -47,10 +47,10 @@ fn a_part_has_a_peak_of_its_own() {
     assert_eq!(at_peak, PARSE);
     // A window that begins behind the first peak has another one.
     let later = format!("{}ns", own_ns + 10_000_000);
-    let late = told(&["top", "--metric", "peak", "--from", &later, "--focus", "^parse$"]);
+    let late = ask_json(&["top", "--metric", "peak", "--from", &later, "--focus", "^parse$"]);
     assert_eq!(total(&late), KEPT + (448 << 10));
     // What passes no filter has the heap's.
-    let all = told(&["top", "--metric", "peak", "--min-size", "0"]);
+    let all = ask_json(&["top", "--metric", "peak", "--min-size", "0"]);
     assert_eq!((number(&all, "/at_ns"), &all["peak_of"]), (heap_ns, &Value::from("heap")));
 
     // Exports and pictures.

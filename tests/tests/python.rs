@@ -38,11 +38,11 @@ fn python_frames(event: &Value) -> Vec<PythonFrame> {
         .collect()
 }
 
-fn told_frames(told: &Value) -> Vec<PythonFrame> {
+fn stated_frames(stated: &Value) -> Vec<PythonFrame> {
     let frame = |frame: &Value| {
         (frame[0].as_str().unwrap().to_owned(), frame[1].as_u64().unwrap(), frame[2].as_str().unwrap().to_owned())
     };
-    told["stack"].as_array().into_iter().flatten().map(frame).collect()
+    stated["stack"].as_array().into_iter().flatten().map(frame).collect()
 }
 
 /// The events of a dump by kind and size.
@@ -51,7 +51,7 @@ fn by_size(events: Vec<Value>) -> BTreeMap<(String, u64), Value> {
     events.into_iter().filter_map(|event| Some((key(&event)?, event))).collect()
 }
 
-/// Everything that the script has told, with the events that it belongs to.
+/// Everything that the script has stated, with the events that it belongs to.
 fn compared(run: &Traced, innermost_only: bool) -> usize {
     compared_with(run, run.dump(), innermost_only)
 }
@@ -60,10 +60,10 @@ fn compared_with(run: &Traced, events: Vec<Value>, innermost_only: bool) -> usiz
     let events = by_size(events);
     let mut count = 0;
     for line in run.stdout().lines() {
-        let told: Value = serde_json::from_str(line).unwrap();
-        let key = (told["kind"].as_str().unwrap().to_owned(), told["size"].as_u64().unwrap());
+        let stated: Value = serde_json::from_str(line).unwrap();
+        let key = (stated["kind"].as_str().unwrap().to_owned(), stated["size"].as_u64().unwrap());
         let event = events.get(&key).unwrap_or_else(|| panic!("{key:?} is missing"));
-        let (mut seen, expected) = (python_frames(event), told_frames(&told));
+        let (mut seen, expected) = (python_frames(event), stated_frames(&stated));
         if innermost_only {
             seen.truncate(expected.len());
         }

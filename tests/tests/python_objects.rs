@@ -38,9 +38,9 @@ fn each_object_is_recorded_once_with_its_stack() {
         let name = interpreter.display();
         let folder = tempfile::tempdir().unwrap();
         let (output, recording) = run(&interpreter, &["--python-objects"], &[], folder.path());
-        let told: Vec<Value> =
+        let stated: Vec<Value> =
             String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let sizes: Vec<u64> = told.iter().map(|one| number(one, "/size")).collect();
+        let sizes: Vec<u64> = stated.iter().map(|one| number(one, "/size")).collect();
         // All events of all versions do not fit into memory.
         let has_realloc = Cell::new(false);
         let events = dump_where(&recording, |event| {
@@ -52,10 +52,10 @@ fn each_object_is_recorded_once_with_its_stack() {
                 as u64
         };
         let mut dropped = 0;
-        for told in &told {
-            let size = number(told, "/size");
-            assert_eq!(count("alloc", size), number(told, "/count"), "{name}: {told}");
-            if told["name"] == "dropped" {
+        for line in &stated {
+            let size = number(line, "/size");
+            assert_eq!(count("alloc", size), number(line, "/count"), "{name}: {line}");
+            if line["name"] == "dropped" {
                 dropped = size;
             }
         }
@@ -121,7 +121,7 @@ fn objects_without_frames_and_children_with_objects() {
 }
 
 #[test]
-fn a_program_without_python_is_told_so() {
+fn a_program_without_python_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("c.dat");
     let mut command = Command::new(heaptrace());

@@ -73,16 +73,17 @@ fn one_thread_takes_what_real_runs_take() {
 fn blocks_have_the_alignment_that_the_program_asked_for() {
     let traced = trace(compile("family.c", &["-O1"]), &[], &[]);
     let folder = tempfile::tempdir().unwrap();
-    let (library, told) = (compile("tells_alignments.c", &["-shared", "-fPIC"]), folder.path().join("told"));
+    let (library, alignments) =
+        (compile("tells_alignments.c", &["-shared", "-fPIC"]), folder.path().join("alignments"));
     let output = Command::new(heaptrace())
         .args(["replay", "--json", "--allocator", library.to_str().expect("a plain path")])
         .arg(traced.recording())
-        .env("ALIGNMENTS", &told)
+        .env("ALIGNMENTS", &alignments)
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    let told = std::fs::read_to_string(&told).unwrap();
-    let asked: std::collections::BTreeSet<u64> = told.lines().filter_map(|line| line.parse().ok()).collect();
+    let lines = std::fs::read_to_string(&alignments).unwrap();
+    let asked: std::collections::BTreeSet<u64> = lines.lines().filter_map(|line| line.parse().ok()).collect();
     // memalign(24, …) is for 32 in glibc, valloc and pvalloc are for a page.
     assert_eq!(asked, [32, 64, 256, 4096].into());
 }

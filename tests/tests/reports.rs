@@ -79,7 +79,7 @@ fn windows_normalised_shares_and_many_recordings_are_compared() {
 }
 
 #[test]
-fn a_time_behind_the_end_is_told() {
+fn a_time_behind_the_end_is_reported() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let folder = folder.path();
     request_server(&["10", "5000", "10"], folder, "r.dat");
@@ -180,7 +180,7 @@ fn damaged_cut_and_empty_recordings_are_answered_by_every_report() {
             let output = ask(folder, args);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(output.status.success() && !said.contains("panicked"), "{args:?}: {said}");
-            // Every answer says that it stands on less than everything.
+            // Every answer says that it is based on less than everything.
             let answer = String::from_utf8_lossy(&output.stdout) + &*said;
             let tells = answer.contains("the recording is not complete");
             assert!(tells == (file != "empty.bin") || args[0] == "bundle", "{args:?}: {answer}");

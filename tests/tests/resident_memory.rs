@@ -97,7 +97,7 @@ fn looks_can_be_switched_off_and_come_by_a_period() {
 }
 
 #[test]
-fn what_trim_gives_back_with_eight_threads_is_foretold() {
+fn what_trim_gives_back_with_eight_threads_is_predicted() {
     let program = compile("block_cache.cpp", &["-O1", "-g", "-pthread", &include()]);
     let traced = trace(program, &["8", "30000", "48"], &[("TRIM", "1")]);
     let words: Vec<String> = traced.stderr().split_whitespace().map(str::to_owned).collect();
@@ -128,16 +128,16 @@ fn pins_foretell_what_moving_blocks_elsewhere_gives_back() {
     let pins = json(&["pins", "--at", "dropped"], &traced.recording());
     assert_eq!((&pins["schema"], &pins["page_bytes"]), (&"heaptrace.pins/1".into(), &4096.into()));
     let index = pin_of(&pins, "index_entry");
-    let foretold = number(index, "/given_back_bytes");
-    assert!(foretold.abs_diff(truth) * 100 <= truth * 15, "foretold {foretold}, true {truth}: {index}");
+    let predicted = number(index, "/given_back_bytes");
+    assert!(predicted.abs_diff(truth) * 100 <= truth * 15, "predicted {predicted}, true {truth}: {index}");
     // The function with most live bytes is not the one that holds most.
     let cache = pin_of(&pins, "read_block");
     assert!(number(cache, "/own_bytes") > 10 * number(index, "/own_bytes"), "{cache} {index}");
-    assert!(number(cache, "/given_back_bytes") < foretold / 2, "{cache} {index}");
+    assert!(number(cache, "/given_back_bytes") < predicted / 2, "{cache} {index}");
     assert_eq!(number(index, "/blocks"), 3000);
     assert!(number(index, "/born_first_ns") < number(index, "/born_last_ns"));
     assert!(!pins["pairs"].as_array().expect("pairs").is_empty(), "{pins:#}");
-    // What stands above everything holds nearly every page, and is not what is shown first.
+    // What is above everything holds nearly every page, and is not what is shown first.
     let worker = pin_of(&pins, "worker");
     assert!(number(worker, "/pages") * 100 >= number(&pins, "/pages/count") * 99, "{worker}");
     assert!(pins["rows"][0]["function"].as_str().is_some_and(|name| name.starts_with("index_entry")), "{pins:#}");
@@ -360,13 +360,13 @@ impl Drop for Swap {
 }
 
 #[test]
-fn what_is_in_swap_stands_beside_the_rows_and_was_touched() {
+fn what_is_in_swap_is_beside_the_rows_and_was_touched() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let _swap = match Swap::on(folder.path()) {
         Ok(swap) => swap,
         Err(reason) => {
             // Past the capture of the test's output: what was not tested must be seen.
-            let words = format!("what_is_in_swap_stands_beside_the_rows: NOT TESTED, no swap can be had: {reason}\n");
+            let words = format!("what_is_in_swap_is_beside_the_rows: NOT TESTED, no swap can be had: {reason}\n");
             std::io::stderr().write_all(words.as_bytes()).expect("standard error");
             return;
         }

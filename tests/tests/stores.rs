@@ -224,7 +224,7 @@ fn a_container_of_azure_is_a_store() {
 fn a_bucket_of_google_is_a_store() {
     let mut bucket = Bucket::gs();
     is_a_store(&bucket);
-    // Whoever has another key is told, in a sentence.
+    // Whoever has another key gets the reason, in a sentence.
     let other = bucket.fleet.spool().join("other.pem");
     openssl(&["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out"], &[&other]);
     bucket.use_key("collector@tests.example", &other);
@@ -353,7 +353,7 @@ fn expired_credentials_delete_nothing_and_collecting_goes_on_with_new_ones() {
     wait_for("the spool to be given up", Duration::from_secs(60), || bucket.spooled().is_empty());
     assert_eq!(bucket.fetched(), spooled);
 
-    // Whoever has the wrong secret is told, in a sentence.
+    // Whoever has the wrong secret gets the reason, in a sentence.
     bucket.variables.insert("AWS_SECRET_ACCESS_KEY", "another".into());
     let output = bucket.output(Command::new(heaptrace()).args(["fleet", "top", &bucket.fleet.store]));
     let said = String::from_utf8_lossy(&output.stderr);

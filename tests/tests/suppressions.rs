@@ -42,9 +42,9 @@ sys.stdout.buffer.write(gzip.decompress(base64.b64decode(found.group(1))))";
     let report: Value = serde_json::from_slice(&unpacked.stdout).expect("the answers are JSON");
     let answers = report["answers"].as_array().expect("answers");
     let body = &answers.iter().find(|answer| answer["document"] == "leaks").expect("leaks are in it")["body"];
-    let told = leaks(&traced, &[]);
+    let answer = leaks(&traced, &[]);
     for part in ["leaked", "suppressed", "suppressions"] {
-        assert_eq!(body[part], told[part], "{part}");
+        assert_eq!(body[part], answer[part], "{part}");
     }
     assert_eq!((number(body, "/leaked/bytes"), number(body, "/suppressed/bytes")), (30, 1000));
     assert!(body["sites"].as_array().expect("sites").iter().all(|site| functions(&site["stack"])[0] != "known_leak"));

@@ -39,7 +39,7 @@ const CORPUS: [Label; 14] = [
 ];
 
 /// Programs whose growth has stopped without a single free; of all others that must not be said. A table that is filled
-/// once cannot be told from a leak whose requests have stopped.
+/// once cannot be distinguished from a leak whose requests have stopped.
 const NEVER_FREED: [&str; 2] = ["stopped_leak", "warm_up_then_flat"];
 
 fn corpus() -> PathBuf {

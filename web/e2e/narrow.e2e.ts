@@ -35,7 +35,7 @@ test("the map of sizes and lifetimes has the width of the screen", async () => {
   expect(cells.every(([left, , right]) => right - left >= 4)).toBe(true);
 });
 
-test("a site's words have the width of the screen, its backtrace stands below them", async () => {
+test("a site's words have the width of the screen, its backtrace is below them", async () => {
   const { sites } = await api<Sites>(`recordings/${shop}/sites?limit=1&sort=allocated`);
   const page = await narrow(`/r/${shop}/sites?site=${sites[0]?.id}`);
   const columns = await boxes(page, ".site-columns > *");

@@ -60,7 +60,7 @@ test.skipIf(inject("mock"))("search lights matches and says how much they hold",
   expect(part).toBeGreaterThan(0);
   expect(part).toBeLessThanOrEqual(100);
   await page.locator("#search").click();
-  // What is no regular expression is looked for as it stands.
+  // What is no regular expression is looked for as it is.
   await ask("(");
   expect(await page.locator("#matched").textContent()).toMatch(/^matched: [\d.]+%$/);
 });

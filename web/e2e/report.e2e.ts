@@ -185,7 +185,7 @@ test.skipIf(inject("mock"))("the page saves one for its window and filter; hosti
   expect(await offline.locator("main").textContent()).not.toContain(inject("folder"));
 });
 
-test.skipIf(inject("mock"))("it keeps to its size, and says what that cost; paths are told", () => {
+test.skipIf(inject("mock"))("it keeps to its size, and says what that cost; paths are printed", () => {
   const full = statSync(file).size;
   const page =
     readFileSync(file, "utf8").length -

@@ -55,7 +55,7 @@ test("time series are drawn", async () => {
   await expect.poll(() => page.locator(".readout").textContent()).toContain("peak");
 });
 
-test("a brushed window changes the flame graph and the table, stands in the URL, survives reload, back and forward", async () => {
+test("a brushed window changes the flame graph and the table, is in the URL, survives reload, back and forward", async () => {
   const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
   await settled(page);
   const whole = await flameTotal(page);

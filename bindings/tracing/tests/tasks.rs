@@ -24,7 +24,7 @@ fn lines(command: &mut Command) -> String {
 /// By context: blocks and bytes allocated, blocks and bytes kept.
 type Sums = BTreeMap<String, [u64; 4]>;
 
-fn told(stdout: &str) -> Sums {
+fn sums(stdout: &str) -> Sums {
     let line = |line: &str| {
         let mut words = line.splitn(5, ' ');
         let mut number = || words.next().unwrap().parse().unwrap();
@@ -39,9 +39,9 @@ fn sums_by_request_are_those_of_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("m.dat");
     let mut program = Command::new(built("examples/tasks"));
-    let plain = told(&lines(&mut program));
+    let plain = sums(&lines(&mut program));
     let traced =
-        told(&lines(program.env("LD_PRELOAD", built("libtracehound.so")).env("TRACEHOUND_OUTPUT", &recording)));
+        sums(&lines(program.env("LD_PRELOAD", built("libtracehound.so")).env("TRACEHOUND_OUTPUT", &recording)));
     assert_eq!(traced, plain);
     assert_eq!(traced.len(), 10);
     let heaptrace = |arguments: &[&str]| lines(Command::new(built("heaptrace")).args(arguments).arg(&recording));

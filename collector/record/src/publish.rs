@@ -339,11 +339,11 @@ struct ChunkWait {
 /// with more of them it would only be further behind.
 fn may_grow(session: &Session) -> bool {
     /// A writer that makes no step for this long waits for the disk, or for a processor.
-    const STANDS_NS: u64 = 100_000_000;
+    const STALLED_NS: u64 = 100_000_000;
     let pool = &session.pool;
     session.options.on_full == OnFull::Drop
         || !pool.awaits_writer()
-        || sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(pool.beat_ns.load(Ordering::Relaxed)) >= STANDS_NS
+        || sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(pool.beat_ns.load(Ordering::Relaxed)) >= STALLED_NS
 }
 
 /// Waits a little for a chunk, if the options allow it; true: give up.

@@ -66,7 +66,7 @@ pub fn is_sigreturn(pc: u64) -> bool {
     code_at::<{ LONG.len() }>(pc).is_some_and(|code| code == LONG || code.starts_with(&SHORT))
 }
 
-/// Whether `pc` is the first address of a function, and no call stands before it: a return address that somebody put
+/// Whether `pc` is the first address of a function, and no call is before it: a return address that somebody put
 /// under the outermost frame of a stack, as makecontext does.
 pub fn is_synthetic_return_address(pc: u64) -> bool {
     let is_first = locate(pc).is_some_and(|located| located.entry.begin == pc);

@@ -62,7 +62,7 @@ impl TlsListener {
                 };
                 let (acceptor, sender) = (acceptor.clone(), sender.clone());
                 tokio::spawn(async move {
-                    // Whoever does not speak TLS, or does not know the certificate, is told by its end of the connection.
+                    // Whoever does not speak TLS, or does not know the certificate, gets the error at its end.
                     if let Ok(Ok(stream)) = tokio::time::timeout(LONGEST_HANDSHAKE, acceptor.accept(stream)).await {
                         let _ = sender.send((stream, from)).await;
                     }

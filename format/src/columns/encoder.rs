@@ -141,7 +141,7 @@ impl Encoder {
             let expected = &mut next_node[context(last.node, last.before)];
             let memory = &mut memories[node_slot(node)];
             let other = memory.kind != kind;
-            // A program's events recur: this is foreseen well.
+            // A program's events recur: the branch is predicted well.
             if (*expected == node) & !other {
                 group.nodes.store([0], 1);
             } else {

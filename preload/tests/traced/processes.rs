@@ -148,7 +148,7 @@ fn what_is_allocated_before_us_and_after_us_is_recorded() {
 }
 
 #[test]
-fn a_program_is_recorded_from_its_start_only_when_told() {
+fn a_program_is_recorded_from_its_start_only_on_request() {
     let program = compile("five");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let run = |start: &str| {

@@ -64,7 +64,7 @@ impl Recording {
         recording
     }
 
-    /// What was there before is no event, and the thread under which it stands is none if it did nothing else.
+    /// What was there before is no event, and the thread under which it is listed is none if it did nothing else.
     fn set_existing_aside(&mut self) {
         let mut high = None;
         let mut events = Vec::with_capacity(self.events.len());

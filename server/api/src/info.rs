@@ -259,7 +259,7 @@ pub struct ClockQuality {
     pub resolution_ns: f64,
     /// Ticks a second, over the whole recording.
     pub frequency_hz: f64,
-    /// Samples that this stands on.
+    /// Samples that this is based on.
     pub samples: u64,
     /// Time between the first sample and the last one.
     pub span_ns: u64,

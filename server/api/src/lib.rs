@@ -35,7 +35,7 @@ use utoipa::ToSchema;
 /// How far an answer can be trusted; part of every answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Exactness {
-    /// Events that the answer stands on: all of the recording up to the watermark.
+    /// Events that the answer is based on: all of the recording up to the watermark.
     pub events: u64,
     /// Events known to be missing: dropped by choice, or in damaged blocks.
     pub lost_events: u64,

@@ -1,6 +1,6 @@
 //! A borrowed thread: it makes system calls and calls functions for heaptrace, and then continues where it was.
 //!
-//! The thread can return without heaptrace at any time. For a system call it stands at one of libc's own `syscall; ret`,
+//! The thread can return without heaptrace at any time. For a system call it is at one of libc's own `syscall; ret`,
 //! behind which lies a signal frame with its full state; for a call it runs on a stack of ours, in a few instructions of
 //! ours that end with the same frame. So if heaptrace is killed, the thread returns all the same. Otherwise heaptrace
 //! restores it from outside, so that an interrupted wait continues as if nothing had happened.

@@ -18,7 +18,7 @@ const NO_STOP: &str = "does not come to a stop";
 /// The stop of a system call, with `PTRACE_O_TRACESYSGOOD`.
 const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
 
-/// A thread that stands still, and goes on when this value is dropped.
+/// A thread that is stopped, and goes on when this value is dropped.
 #[derive(Debug)]
 pub struct StoppedThread {
     /// Its id.
@@ -178,7 +178,7 @@ pub(crate) fn stop_others(pid: u32, stopped: &mut Vec<StoppedThread>) -> Result<
                 }
             }
         }
-        // Who stands still makes no new threads.
+        // A stopped thread makes no new threads.
         if !found {
             break;
         }

@@ -42,7 +42,7 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
     writeln!(out, "v 10400 3\nX {}", one_line(&String::from_utf8_lossy(&command)))?;
     let page = u64::from(process.map_or(4096, |process| process.page_bytes)).max(1);
     writeln!(out, "I {page:x} 0")?;
-    // Readers take index 0 for "none": a kind that nothing refers to stands there.
+    // Readers take index 0 for "none": a kind that nothing refers to is there.
     writeln!(out, "a 0 0")?;
 
     let mut resident = resident(source, scope)?.into_iter().peekable();

@@ -8,7 +8,7 @@
 //!  n0: 2000 0x401136: parse (a.c:12)
 //!  n0: 1000 in 3 places, all below the threshold (1.00%)
 //! ```
-//! Snapshots are equally spaced; every tenth has a tree, and one more stands at the peak.
+//! Snapshots are equally spaced; every tenth has a tree, and one more is at the peak.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -192,7 +192,7 @@ fn describe(source: ExportInput<'_>, frame: &SymbolFrame, pc: u64) -> String {
     plain(&format!("{pc:#x}: {name}{place}"))
 }
 
-/// On one line, and without the sign at which `ms_print` begins a comment wherever it stands.
+/// On one line, and without the sign at which `ms_print` begins a comment wherever it is.
 fn plain(text: &str) -> String {
     one_line(text).replace('#', "\u{ff03}")
 }

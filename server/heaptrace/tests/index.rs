@@ -25,13 +25,13 @@ fn identity(index: &Path) -> (u64, i64, i64) {
 
 /// Opens a recording; whether it was indexed for that, and its allocations.
 fn open(path: &Path) -> (bool, u64) {
-    let told = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&told);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&calls);
     let progress: OnProgress = Arc::new(move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
     });
     let trace = Recording::open(path, OpenOptions { progress: Some(progress), ..OpenOptions::default() }).unwrap();
-    (told.load(Ordering::Relaxed) > 0, info::run(&trace.trace()).allocations.count)
+    (calls.load(Ordering::Relaxed) > 0, info::run(&trace.trace()).allocations.count)
 }
 
 fn big(path: &Path, events: u64, seed: u64) {

@@ -323,7 +323,7 @@ pub(crate) fn is_of_v8(name: &str) -> bool {
     name.starts_with("Builtins_") || path(name).starts_with("v8::")
 }
 
-/// Of a name what stands before the parameters, without what templates return; all of it where brackets mislead.
+/// Of a name what is before the parameters, without what templates return; all of it where brackets mislead.
 fn path(name: &str) -> &str {
     let name = name.find(" [clone ").map_or(name, |at| &name[..at]);
     let (mut depth, mut start) = (0_i32, 0);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_estimate_a_bend_and_steps_are_told() {
+    fn a_wrong_estimate_a_bend_and_steps_are_reported() {
         let mut samples = vec![sample(0, 0), sample(100 * MS, 100 * MS), sample(200 * MS, 200 * MS + 3000)];
         samples.push(sample(300 * MS, 300 * MS));
         samples[3].realtime_ns += 5 * MS;

@@ -106,7 +106,7 @@ impl Numbering {
 
 /// Puts the ends of moved blocks before the events of a signal handler that interrupted the realloc and got the old
 /// address: the handler's records come first, since a thread publishes its realloc as a whole. Such a realloc becomes a
-/// free where it was stamped and an allocation where its record stands; others stay as they are.
+/// free where it was stamped and an allocation where its record is; others stay as they are.
 fn split_interrupted(run: &mut Run, numbering: &mut Numbering) {
     let kind_of = |item: &DecodedRecord| Kind::from_u8(item.kind());
     for at in 1..run.items.len() {

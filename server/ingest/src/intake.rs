@@ -125,7 +125,7 @@ impl Intake {
     }
 
     /// Adds a block to those before of its thread that have events newer than its first: a realloc that a signal handler
-    /// interrupted stands behind the handler's events, and is only put right within a run (see [`super::decode`]).
+    /// interrupted comes behind the handler's events, and is only put right within a run (see [`super::decode`]).
     fn join(&mut self, block: BlockRef, bytes: u64) -> bool {
         let header = &block.header;
         let Some(recent) = self.recent_blocks.get(&header.thread) else { return false };

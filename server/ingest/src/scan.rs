@@ -71,7 +71,7 @@ impl Default for Scan {
 const WINDOW: usize = 1 << 20;
 
 impl Scan {
-    /// Goes on from where it stands to the end of `file`, which has `len` bytes now. With `last`, nothing will be added
+    /// Goes on from where it is to the end of `file`, which has `len` bytes now. With `last`, nothing will be added
     /// to the file any more, so an incomplete block at its end is lost; otherwise it is left for the next time.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use tracehound_index::symbols::{FunctionId, LocationId};
 
 /// The functions of several recordings that share their names with others.
 pub struct Across {
-    /// By side: what stands behind the name of a function, if it shares it with others.
+    /// By side: what is put behind the name of a function, if it shares it with others.
     labels: Vec<HashMap<FunctionId, String>>,
 }
 

@@ -353,7 +353,7 @@ impl Lazy for InvertedTree<'_> {
     }
 }
 
-/// Bits of an inverted row's id that hold a row of the frame tree; the depth stands above them.
+/// Bits of an inverted row's id that hold a row of the frame tree; the depth is above them.
 const LEAF_BITS: u32 = 32;
 
 impl InvertedRow {

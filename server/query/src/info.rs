@@ -100,7 +100,7 @@ pub fn run(trace: &Trace) -> Info {
 const HIGHEST_LOOKS: usize = 4;
 
 /// The largest resident set: that of the highest look, with the figures of its ledger; of the samples where these know of
-/// one that is more than 2 % higher, which lay between two looks, or where nobody looked.
+/// one that is more than 2 % higher, which was between two looks, or where nobody looked.
 #[must_use]
 pub fn peak_rss(trace: &Trace) -> Option<PeakRss> {
     let sampled = trace.facts().peak_rss;

@@ -1,7 +1,7 @@
 //! Pinned pages: the blocks that hold pages which would be given back without them.
 //!
 //! A page is given back by a group of blocks when every block in it belongs to the group. Functions are groups that overlap:
-//! a page is given back by each function that stands on the backtraces of all its blocks.
+//! a page is given back by each function that is on the backtraces of all its blocks.
 
 pub mod graph;
 mod held_pages;

@@ -39,7 +39,7 @@ pub(super) fn key(build_id: &[u8], path: &[u8]) -> Vec<u8> {
     [build_id, &[0], path].concat()
 }
 
-/// Code in no module stands under a name of its own in a bundle.
+/// Code in no module is under a name of its own in a bundle.
 pub(super) const NO_MODULE: &[u8] = b"\0";
 
 /// The names that came with a recording: those inside it, and those beside it, which win.

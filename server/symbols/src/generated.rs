@@ -128,7 +128,7 @@ fn path_in(text: &str) -> Option<(&str, &str)> {
     Some((found.0.trim(), found.1.trim()))
 }
 
-/// Whether a text begins as paths do that need no look at what stands before them: `/srv/…`, `file:///…`, `node:fs`.
+/// Whether a text begins as paths do that need no look at what is before them: `/srv/…`, `file:///…`, `node:fs`.
 fn is_marked(path: &str) -> bool {
     let scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_lowercase())

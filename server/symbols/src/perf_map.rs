@@ -56,7 +56,7 @@ impl PerfMap {
             let name = parts.next()?.trim();
             (size > 0 && !name.is_empty()).then(|| (start, start.saturating_add(size), Arc::from(name)))
         };
-        // Stable: of equal starts the later line stands behind, and is found first.
+        // Stable: of equal starts the later line comes behind, and is found first.
         let mut ranges: Vec<(u64, u64, Arc<str>)> = text.lines().filter_map(entry).collect();
         ranges.sort_by_key(|range| range.0);
         Self { ranges }

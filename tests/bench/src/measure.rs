@@ -90,10 +90,10 @@ struct Watch {
 impl Watch {
     fn start() -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let watch = move || {
             let mut most = 0;
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 most = status("RssAnon:").unwrap_or(0).max(most);
                 std::thread::sleep(Duration::from_millis(10));
             }

@@ -45,8 +45,8 @@ pub fn run(library: &Path, source: &Path, steps: &[u64], sizes: u64) -> Result<(
     );
     println!("|---|---|---|---|---|---|---|");
     for &steps in steps {
-        let told = compare(&library, source, steps, sizes).with_context(|| format!("{steps} thousand steps"))?;
-        let Told { events, theirs, read, both, print } = told;
+        let measured = compare(&library, source, steps, sizes).with_context(|| format!("{steps} thousand steps"))?;
+        let Measured { events, theirs, read, both, print } = measured;
         let rate =
             |events: f64, cost: Cost| format!("{:.2} / {:.2}", events / cost.wall / 1e6, events / cost.cpu / 1e6);
         let ratio = |other: Cost| {
@@ -66,7 +66,7 @@ pub fn run(library: &Path, source: &Path, steps: &[u64], sizes: u64) -> Result<(
 }
 
 /// What both read, and what it cost.
-struct Told {
+struct Measured {
     events: f64,
     theirs: f64,
     read: Cost,
@@ -74,7 +74,7 @@ struct Told {
     print: Cost,
 }
 
-fn compare(library: &Path, source: &Path, steps: u64, sizes: u64) -> Result<Told> {
+fn compare(library: &Path, source: &Path, steps: u64, sizes: u64) -> Result<Measured> {
     let folder = tempfile::tempdir()?;
     let at = |name: &str| folder.path().join(name);
     let program = at("program");
@@ -98,9 +98,9 @@ fn compare(library: &Path, source: &Path, steps: u64, sizes: u64) -> Result<Told
     let (mut read, mut interpret, mut print) = (Cost::NONE, Cost::NONE, Cost::NONE);
     let mut events = 0.0;
     for _ in 0..ROUNDS {
-        let (cost, told) = ingest(&ours)?;
+        let (cost, count) = ingest(&ours)?;
         read = read.least(cost);
-        events = told;
+        events = count;
         let mut command = Command::new(INTERPRET);
         command.stdin(File::open(&raw)?).stdout(File::create(&interpreted)?).stderr(Stdio::null());
         interpret = interpret.least(timed(&mut command)?);
@@ -111,7 +111,7 @@ fn compare(library: &Path, source: &Path, steps: u64, sizes: u64) -> Result<Told
     let text = std::fs::read(&interpreted)?;
     let theirs = text.split(|&b| b == b'\n').filter(|line| matches!(line.first(), Some(b'+' | b'-'))).count() as f64;
     let both = Cost { wall: interpret.wall + print.wall, cpu: interpret.cpu + print.cpu };
-    Ok(Told { events, theirs, read, both, print })
+    Ok(Measured { events, theirs, read, both, print })
 }
 
 fn pack(interpreted: &Path) -> Result<PathBuf> {
@@ -141,8 +141,8 @@ fn ingest(file: &Path) -> Result<(Cost, f64)> {
     let output = Command::new(std::env::current_exe()?).arg("ingest").arg(file).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let cost = Cost { wall: start.elapsed().as_secs_f64(), cpu: (children_seconds()? - before).max(0.01) };
-    let told: Value = serde_json::from_slice(&output.stdout)?;
-    Ok((cost, told["events"].as_f64().context("no number of events")?))
+    let printed: Value = serde_json::from_slice(&output.stdout)?;
+    Ok((cost, printed["events"].as_f64().context("no number of events")?))
 }
 
 /// Processor time of programs that we started and that have ended.

@@ -16,16 +16,16 @@ extern void __libc_free(void *);
 
 static atomic_ulong allocs, frees;
 
-static void *born(void *block)
+static void *count_alloc(void *block)
 {
     if (block)
         atomic_fetch_add_explicit(&allocs, 1, memory_order_relaxed);
     return block;
 }
 
-void *malloc(size_t size) { return born(__libc_malloc(size)); }
-void *calloc(size_t count, size_t size) { return born(__libc_calloc(count, size)); }
-void *memalign(size_t alignment, size_t size) { return born(__libc_memalign(alignment, size)); }
+void *malloc(size_t size) { return count_alloc(__libc_malloc(size)); }
+void *calloc(size_t count, size_t size) { return count_alloc(__libc_calloc(count, size)); }
+void *memalign(size_t alignment, size_t size) { return count_alloc(__libc_memalign(alignment, size)); }
 void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
 
 int posix_memalign(void **block, size_t alignment, size_t size)
@@ -49,7 +49,7 @@ void *realloc(void *block, size_t size)
     void *moved = __libc_realloc(block, size);
     if (block && (moved || !size))
         atomic_fetch_add_explicit(&frees, 1, memory_order_relaxed);
-    return born(moved);
+    return count_alloc(moved);
 }
 
 __attribute__((destructor)) static void write_counts(void)

@@ -1,7 +1,7 @@
 /* Eight threads that allocate and free, every tenth block freed by another thread: threads PAIRS
  *
  * Each thread keeps a ring of 64 live blocks. Every tenth block goes into a box of another thread, which frees it when
- * it comes by; so blocks are born in one thread's stream and die in another's. */
+ * it comes by; so blocks are allocated in one thread's stream and freed in another's. */
 #include "report.h"
 #include <pthread.h>
 #include <stdatomic.h>

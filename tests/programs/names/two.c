@@ -1,5 +1,5 @@
 #include "names.h"
-// The static function stands further down than one.c has lines.
+// The static function is further down than one.c has lines.
 
 
 

@@ -34,7 +34,7 @@ void case_deep() {
 }
 
 void *deep_thread(void *) {
-    // Deeper than the records that all forests may have together.
+    // Deeper than the records that all verified chains may have together.
     size_t shallow = Backtrace(recurse(0, probe)).depth();
     for (int i = 0; i < 3; i++) {
         Backtrace trace(recurse(700000, probe));

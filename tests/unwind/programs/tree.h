@@ -47,7 +47,7 @@ uint64_t probe_stat(int which);
 size_t probe_framehop(uint64_t *out, size_t max);
 
 enum { TRUNCATED = 1, HEURISTIC = 2, SLOW = 4 };
-enum { STAT_LEARNED, STAT_TRUNCATED, STAT_GUESSED, STAT_SLOW, STAT_FORGOTTEN, STAT_RECORDS, STAT_BYTES, STAT_NODES };
+enum { STAT_LEARNED, STAT_TRUNCATED, STAT_HEURISTIC, STAT_SLOW, STAT_FORGOTTEN, STAT_RECORDS, STAT_BYTES, STAT_NODES };
 
 #ifdef __cplusplus
 }

@@ -856,7 +856,7 @@ export interface components {
             resolution_ns: number;
             /**
              * Format: int64
-             * @description Samples that this stands on.
+             * @description Samples that this is based on.
              */
             samples: number;
             /**
@@ -1086,7 +1086,7 @@ export interface components {
             damaged_blocks: number;
             /**
              * Format: int64
-             * @description Events that the answer stands on: all of the recording up to the watermark.
+             * @description Events that the answer is based on: all of the recording up to the watermark.
              */
             events: number;
             /**

@@ -1,4 +1,4 @@
-// What a filter's value may look like; what the server would refuse is marked where it stands and left out of questions.
+// What a filter's value may look like; what the server would refuse is marked where it is and left out of questions.
 import { readPattern } from "./pattern.ts";
 import type { FilterName } from "./search-params.ts";
 

@@ -110,7 +110,7 @@ function isAnonymous(name: string, open: number): boolean {
   return name.startsWith("(anonymous", open);
 }
 
-/** Only C++ writes the type first, and only of templates: what stands before the last space outside of brackets. */
+/** Only C++ writes the type first, and only of templates: what is before the last space outside of brackets. */
 function withoutReturnType(name: string): string {
   if (name.startsWith("<") || /\b(operator|decltype)\b/.test(name) || !/[<:]/.test(name)) return name;
   const at = topLevel(name, " ").at(-1);

@@ -22,7 +22,7 @@ export function isInside(patch: Patch, rows: number, columns: number): boolean {
   return Math.max(patch.row, patch.rowTo) < rows && Math.max(patch.column, patch.columnTo) < columns;
 }
 
-/** As it stands in an address. */
+/** As it is written in an address. */
 export function writePatch({ row, column, rowTo, columnTo }: Patch): string {
   return [row, column, rowTo, columnTo].join(".");
 }

@@ -1,4 +1,4 @@
-// The state of the page as it stands in the URL: everything but the recording and the view, which are its path.
+// The state of the page as it is in the URL: everything but the recording and the view, which are its path.
 // Unknown or malformed parts are dropped, so that an old or a mistyped link opens with what can be understood.
 import { type Patch, readPatch, writePatch } from "./patch.ts";
 import { SORT_TEXT } from "./sorting.ts";
@@ -100,7 +100,7 @@ export interface PageSearch {
   freeing?: true;
   /** The flame graph, and that of a comparison, is of the resident pages that live blocks hold. */
   pinned?: true;
-  /** A table of functions stands beside the flame graph. */
+  /** A table of functions is beside the flame graph. */
   split?: true;
   /** What colours are by; else the page chooses by the contents of the graph. */
   color?: ColorGroup;

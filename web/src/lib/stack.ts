@@ -7,7 +7,7 @@ export function frameName(frame: Frame): string {
   return frame.function ?? frame.offset ?? frame.address;
 }
 
-/** The same where no module stands beside it. */
+/** The same where no module is beside it. */
 export function frameTitle(frame: Frame): string {
   return frame.function === null && frame.module ? `${frameName(frame)} in ${frame.module}` : frameName(frame);
 }
@@ -35,7 +35,7 @@ export function allocatedBy(stack: readonly Frame[]): { by: Frame | undefined; f
   return { by, from };
 }
 
-/** The name of who allocated, where no module stands beside it. */
+/** The name of who allocated, where no module is beside it. */
 export function allocatorTitle(stack: readonly Frame[], otherwise: string): string {
   const { by } = allocatedBy(stack);
   return by ? frameTitle(by) : otherwise;

@@ -26,7 +26,7 @@ export interface Column<Row> {
   largestFirst?: boolean;
   /** The column whose order its header chooses, where the order of its own would be the same. */
   sortsBy?: string;
-  /** Says what a row is about: stands first where the columns do not all fit. */
+  /** Says what a row is about: comes first where the columns do not all fit. */
   isSubject?: boolean;
   /** What sorting and copying see; columns without it cannot be sorted here. */
   value?: (row: Row) => number | string;

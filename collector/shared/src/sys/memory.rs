@@ -88,7 +88,7 @@ pub unsafe fn unmap_unlisted(at: *mut u8, bytes: usize) {
 /// Makes a private anonymous mapping of ours larger, wherever there is room; what is new is zeroed.
 ///
 /// # Safety
-/// `at` and `before` must be a whole mapping of ours; where it lay nothing may be used any more.
+/// `at` and `before` must be a whole mapping of ours; nothing may be used any more where it was.
 pub unsafe fn remap(at: *mut u8, before: usize, bytes: usize) -> Result<*mut u8> {
     // SAFETY: vouched for by the caller.
     let moved = unsafe { mm::mremap(at.cast(), before, bytes, MremapFlags::MAYMOVE) }?;

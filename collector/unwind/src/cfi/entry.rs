@@ -60,7 +60,7 @@ pub struct Fde {
     pub instructions: Bytes,
 }
 
-/// What stands at a place in a frame section.
+/// What is at a place in a frame section.
 pub enum Parsed {
     /// An FDE.
     Entry(Fde),

@@ -12,7 +12,7 @@ use super::rule::Rule;
 use bytes::Bytes;
 use entry::{Parsed, Section};
 
-/// The rule of `pc` by a section's `bytes` alone, for tests that feed it with anything: `.eh_frame`, as if it lay at
+/// The rule of `pc` by a section's `bytes` alone, for tests that feed it with anything: `.eh_frame`, as if it were at
 /// `address`, or `.debug_frame`, loaded `address` above the file's addresses. `None` if no entry covers `pc`.
 pub fn rule_in(bytes: &[u8], is_debug: bool, address: u64, pc: u64) -> Option<Rule> {
     let start = bytes.as_ptr() as u64;

@@ -36,7 +36,7 @@ pub enum FrameRole {
 
 #[inline(always)]
 unsafe fn load(address: u64) -> u64 {
-    // SAFETY: every caller reads a field of a frame that stands. Volatile: Python writes here between two events.
+    // SAFETY: every caller reads a field of a frame that exists. Volatile: Python writes here between two events.
     unsafe { (address as *const u64).read_volatile() }
 }
 
@@ -102,9 +102,9 @@ impl FrameWord {
     /// The address that stands for its instruction in the call tree.
     ///
     /// # Safety
-    /// The frame must stand.
+    /// The frame must exist.
     pub unsafe fn address(self, interpreter: &PythonInterpreter, memory: &mut ObjectMemory) -> Option<u64> {
-        // SAFETY: the frame stands, so the calling thread is inside a frame of the code object: the contract of
+        // SAFETY: the frame exists, so the calling thread is inside a frame of the code object: the contract of
         // `address_of`.
         unsafe { tracehound_shared::python::address_of(interpreter, memory, self.code, self.instruction()) }
     }
@@ -143,9 +143,9 @@ impl<const MARKED: bool> FrameReader<MARKED> {
     /// # Safety
     /// A frame of the calling thread must be at this address.
     #[inline(always)]
-    pub unsafe fn stands(&self, word: &FrameWord, frame: u64) -> Option<u64> {
-        // SAFETY: a frame of the calling thread is at this address: the contract of `stands`. All reads are of its
-        // fields.
+    pub unsafe fn next_if_unchanged(&self, word: &FrameWord, frame: u64) -> Option<u64> {
+        // SAFETY: a frame of the calling thread is at this address: the contract of
+        // `next_if_unchanged`. All reads are of its fields.
         unsafe {
             let instruction = if MARKED {
                 let mark = ((frame + self.mark) as *const u8).read_volatile();

@@ -146,7 +146,7 @@ impl KnownStacks {
             let start = memory.words.as_ptr().add(first as usize).cast_const();
             let (mut at, end) = (start.add(from as usize), start.add(count as usize));
             while frame != 0 {
-                let next = if at == end { None } else { reader.stands(&*at, frame) };
+                let next = if at == end { None } else { reader.next_if_unchanged(&*at, frame) };
                 match next {
                     Some(previous) => frame = previous,
                     None => {
@@ -157,7 +157,7 @@ impl KnownStacks {
                 at = at.add(1);
             }
             if at == end {
-                Compared::Stands
+                Compared::Unchanged
             } else {
                 Compared::Leaves { place: at.offset_from(start) as u32, frame, word: 0 }
             }
@@ -301,8 +301,8 @@ impl KnownStacks {
 
 /// What [`KnownStacks::compare`] finds.
 pub enum Compared {
-    /// All words stand, and there are no more frames.
-    Stands,
+    /// All words are unchanged, and there are no more frames.
+    Unchanged,
     /// The first place at which the stack is another one.
     Leaves {
         /// Its number, from the innermost frame.

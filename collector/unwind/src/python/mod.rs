@@ -63,7 +63,7 @@ impl PythonStacks {
     /// The backtrace `native`, which goes through the evaluation loop, with Python's frames in it.
     ///
     /// # Safety
-    /// It must be the calling thread's as it stands.
+    /// It must be the calling thread's as it is now.
     #[inline(never)]
     pub unsafe fn complete(&mut self, native: Captured, tree: &CallTree) -> Captured {
         let epoch = python::epoch();
@@ -85,11 +85,11 @@ impl PythonStacks {
             // The interpreter begins or ends, or runs in a state that is not this thread's.
             return native;
         }
-        // SAFETY: frames of the calling thread, which stand while it is here.
+        // SAFETY: frames of the calling thread, which exist while it is here.
         if let Some(combined) = unsafe { self.recent.find(&self.known, interpreter.layout, native.node, top) } {
             return with(native, combined);
         }
-        // SAFETY: `top` is the innermost frame of the calling thread; its frames stand while the thread is here.
+        // SAFETY: `top` is the innermost frame of the calling thread; its frames exist while the thread is here.
         crate::room::with_room(|| unsafe { self.learn(&interpreter, native, top, tree) })
     }
 
@@ -118,7 +118,7 @@ impl PythonStacks {
         };
         let known = self.pairs.find(native.node, stack, top.is_certain);
         let combined = known.or_else(|| {
-            // SAFETY: the frames have just been read, and stand while the calling thread is here. Both stacks were
+            // SAFETY: the frames have just been read, and exist while the calling thread is here. Both stacks were
             // learnt since `known` forgot last: `pairs` forgets the last one then.
             unsafe {
                 let frames: &[FrameWord] = self.known.frames(stack);

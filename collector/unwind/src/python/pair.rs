@@ -88,7 +88,7 @@ impl Pairs {
     /// [`last_stack`](Self::last_stack).
     ///
     /// # Safety
-    /// The frames must stand.
+    /// The frames must exist.
     #[cold]
     pub unsafe fn combine(
         &mut self,
@@ -105,7 +105,7 @@ impl Pairs {
         let mut scratch = self.scratch.take()?;
         let mut list = AddressList { array: &mut scratch, count: 0 };
         self.last.begin(frames, last);
-        // SAFETY: the frames stand: the contract of `combine`, which is that of `list` too.
+        // SAFETY: the frames exist: the contract of `combine`, which is that of `list` too.
         let whole = unsafe { self.list(interpreter, native, frames, is_certain, tree, &mut list) };
         let count = list.count;
         let combined = whole.map(|outside| {
@@ -159,7 +159,7 @@ impl Pairs {
                     let role = word.role(layout);
                     counts.add(role);
                     if role != FrameRole::Call && role != FrameRole::Base {
-                        // SAFETY: the frame is one of `frames`, which stand: the contract of `list`.
+                        // SAFETY: the frame is one of `frames`, which exist: the contract of `list`.
                         let address = unsafe { word.address(interpreter, &mut memory) }?;
                         list.push((address, 0))?;
                     }

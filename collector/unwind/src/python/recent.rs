@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! slot[native backtrace, innermost frame]   words of a stack, result
-//!    │ its frames up to the k-th stand, that is another one
+//!    │ its frames up to the k-th are the same, that is another one
 //! fork[those words, k, the frame]           words of another stack with the same frames within, result  ─▶ compared from k on
 //! ```
 //! Without forks, programs that come to the same function by many ways would read the whole stack at every event.
@@ -76,7 +76,7 @@ impl RecentStacks {
         RecentStacks { slots: None, forks: None, generation: 1, missed: None }
     }
 
-    /// The backtrace of `native` with the Python stack at `top`, if it was met here and stands word for word.
+    /// The backtrace of `native` with the Python stack at `top`, if it was met here and is the same word for word.
     ///
     /// # Safety
     /// `top` must be the innermost frame of the calling thread; slots must be of stacks that `known` has not forgotten.
@@ -101,7 +101,7 @@ impl RecentStacks {
             // SAFETY: the slot is of this generation, so `known` has not forgotten its stack. `frame` is `top`, or the
             // frame at which the last comparison has ended, at the place `at`.
             match unsafe { known.compare(slot.first, at, slot.count, layout, frame) } {
-                Compared::Stands => return Some(Combined { node: NodeId(slot.node), flags: slot.flags }),
+                Compared::Unchanged => return Some(Combined { node: NodeId(slot.node), flags: slot.flags }),
                 Compared::Leaves { place, frame: other, word } => {
                     // A fork for another frame there; what is kept instead takes its place. So no place is left twice.
                     if place == at && self.missed.is_some() {

@@ -52,7 +52,7 @@ impl StackTrie {
         let count = self.list_reads(chains, record, state);
         for _ in 0..2 {
             let end = self.end_of(chains, record, count.is_some());
-            match self.lay_reads(state, count.unwrap_or(0), end, tree) {
+            match self.insert_reads(state, count.unwrap_or(0), end, tree) {
                 Ok(()) => return,
                 Err(Full) => {
                     self.forgotten += 1;
@@ -136,7 +136,7 @@ impl StackTrie {
     }
 
     /// Inserts a path of the first `count` reads, which ends in `end`.
-    fn lay_reads(&mut self, state: FrameState, count: usize, end: StackPath, tree: &CallTree) -> Result<(), Full> {
+    fn insert_reads(&mut self, state: FrameState, count: usize, end: StackPath, tree: &CallTree) -> Result<(), Full> {
         self.make_room(count, tree)?;
         let top = PathKey::of(state.pc, state.sp);
         if end.end == PathEnd::Chain {

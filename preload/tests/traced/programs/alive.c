@@ -9,7 +9,7 @@ static pthread_barrier_t together;
 static unsigned long allocs, bytes;
 
 static void *work(void *unused) {
-    unsigned long my_births = 0, my_bytes = 0;
+    unsigned long my_allocs = 0, my_bytes = 0;
     for (long round = 0; round < rounds; round++) {
         pthread_barrier_wait(&together);
         for (long i = 0; i < pairs; i++) {
@@ -17,10 +17,10 @@ static void *work(void *unused) {
             void *block = malloc(size);
             __asm__ volatile("" : : "r"(block) : "memory");
             free(block);
-            my_births++, my_bytes += size;
+            my_allocs++, my_bytes += size;
         }
     }
-    __atomic_fetch_add(&allocs, my_births, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&allocs, my_allocs, __ATOMIC_RELAXED);
     __atomic_fetch_add(&bytes, my_bytes, __ATOMIC_RELAXED);
     return unused;
 }

@@ -12,24 +12,24 @@ static unsigned long allocs, bytes, frees, reallocs;
 static void *work(void *seed_of) {
     unsigned seed = (unsigned)(long)seed_of * 77 + 1;
     void *blocks[64] = {0};
-    unsigned long my_births = 0, my_bytes = 0, my_deaths = 0, my_reallocs = 0;
+    unsigned long my_allocs = 0, my_bytes = 0, my_frees = 0, my_reallocs = 0;
     for (long i = 0; i < steps; i++) {
         seed = seed * 1103515245 + 12345;
         unsigned at = seed >> 16 & 63, size = 1 + (seed >> 20 & 511);
         if (blocks[at] && (seed & 64)) {
             blocks[at] = realloc(blocks[at], size);
-            my_births++, my_bytes += size, my_deaths++, my_reallocs++;
+            my_allocs++, my_bytes += size, my_frees++, my_reallocs++;
             continue;
         }
-        if (blocks[at]) free(blocks[at]), my_deaths++;
+        if (blocks[at]) free(blocks[at]), my_frees++;
         blocks[at] = malloc(size);
-        my_births++, my_bytes += size;
+        my_allocs++, my_bytes += size;
     }
     for (int i = 0; i < 64; i++)
-        if (blocks[i]) free(blocks[i]), my_deaths++;
-    __atomic_fetch_add(&allocs, my_births, __ATOMIC_RELAXED);
+        if (blocks[i]) free(blocks[i]), my_frees++;
+    __atomic_fetch_add(&allocs, my_allocs, __ATOMIC_RELAXED);
     __atomic_fetch_add(&bytes, my_bytes, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&frees, my_deaths, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&frees, my_frees, __ATOMIC_RELAXED);
     __atomic_fetch_add(&reallocs, my_reallocs, __ATOMIC_RELAXED);
     return NULL;
 }

@@ -20,14 +20,14 @@ static void make(unsigned long *count, unsigned long *sum) {
 }
 
 static void *work(void *unused) {
-    unsigned long my_births = 0, my_bytes = 0;
+    unsigned long my_allocs = 0, my_bytes = 0;
     pthread_mutex_lock(&turn);
-    make(&my_births, &my_bytes);
+    make(&my_allocs, &my_bytes);
     pthread_mutex_unlock(&turn);
     pthread_barrier_wait(&together);
     usleep(2500000);
-    make(&my_births, &my_bytes);
-    __atomic_fetch_add(&allocs, my_births, __ATOMIC_RELAXED);
+    make(&my_allocs, &my_bytes);
+    __atomic_fetch_add(&allocs, my_allocs, __ATOMIC_RELAXED);
     __atomic_fetch_add(&bytes, my_bytes, __ATOMIC_RELAXED);
     return unused;
 }

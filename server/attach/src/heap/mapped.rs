@@ -131,7 +131,7 @@ fn of_mapping(
     }
 }
 
-/// The block of a chunk of `size` bytes at `page`: an aligned one stands further behind.
+/// The block of a chunk of `size` bytes at `page`: an aligned one is further behind.
 fn aligned(reader: &mut WordReader<'_>, page: u64, size: u64) -> (u64, u64) {
     for bits in 5..48 {
         let alignment = 1_u64 << bits;

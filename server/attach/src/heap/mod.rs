@@ -28,7 +28,7 @@ use crate::objects::ProcessMapping;
 use arenas::Arenas;
 use reader::WordReader;
 
-/// Longest time for all of it: the process stands still meanwhile.
+/// Longest time for all of it: the process is stopped meanwhile.
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// What is known of a process beside its memory.

@@ -122,7 +122,7 @@ fn words(key: &str, value: &Value) -> Result<Vec<OsString>, String> {
     }
 }
 
-/// Where the name of the command stands: the first word that is neither an option nor an option's value.
+/// Where the name of the command is: the first word that is neither an option nor an option's value.
 fn position(command: &Command, arguments: &[OsString], name: &str) -> Option<usize> {
     let takes_value = |word: &str| {
         let long = word.strip_prefix("--");

@@ -25,7 +25,7 @@ pub fn run(args: &InfoArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
     for_each(
         &args.files,
-        Shortfall::Told,
+        Shortfall::InAnswer,
         &mut terminal::stdout(),
         |opened| Ok(tracehound_audit::info(&opened.trace, &opened.symbols)),
         |info, opened, out| print(info, &opened.path, style, out),

@@ -205,7 +205,7 @@ fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: 
         style.paint(TextRole::Faint, aside),
         style.paint(role, word)
     )?;
-    // The reason stands on lines of its own where it does not fit.
+    // The reason is on lines of its own where it does not fit.
     match style.width.filter(|&columns| line > columns) {
         None => writeln!(out, "{}", style.paint(TextRole::Faint, format!(": {why}")))?,
         Some(columns) => {

@@ -255,7 +255,7 @@ enum Shortfall {
     /// A line is printed, in this style.
     Tell(terminal::Style),
     /// No line is printed: the answer itself has that information.
-    Told,
+    InAnswer,
 }
 
 /// Asks every recording, and prints the answers: as they come, or as one JSON document. Several answers are a list.

@@ -139,7 +139,7 @@ fn nameless(frame: &Frame) -> &str {
     frame.offset.as_deref().unwrap_or(&frame.address)
 }
 
-/// As [`name`], for where the module stands beside it.
+/// As [`name`], for where the module is beside it.
 fn short_name(frame: &Frame) -> String {
     frame.function.as_deref().map_or_else(|| nameless(frame).into(), |function| clean(function).into_owned())
 }

@@ -70,7 +70,7 @@ struct Next {
     /// Position of the first event, whether it allocates, its thread.
     first: Option<(usize, bool, u32)>,
     /// Whether it and those behind it contradict the order of the stamps: two allocs or two frees in a row, if the
-    /// event in front is taken where it stands.
+    /// event in front is taken where it is.
     contradicts: bool,
 }
 
@@ -106,7 +106,7 @@ impl PairingEngine {
 
     /// The free at `at` finds no block, and its thread allocates one there next. If another thread's free took the
     /// block just before, that one came too early: the block's free becomes that of the event at `at`, and the other
-    /// one's event stands at `at` afterwards.
+    /// one's event is at `at` afterwards.
     fn change_places(&mut self, events: &mut [MergedEvent], at: usize) -> bool {
         let Some(event) = events.get_mut(at) else { return false };
         let (key, since) = (key_of(event.address, event.kind), event.tick.saturating_sub(self.window()));

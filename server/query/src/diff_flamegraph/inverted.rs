@@ -7,7 +7,7 @@ use super::super::pruned::Lazy;
 use super::{AskedRow, Overlay, RowId, Sides, Tree, own_width};
 use tracehound_api::diff_flamegraph::DiffWidth;
 
-/// Bits of a row's id that stand for a backtrace; the row's depth stands above them.
+/// Bits of a row's id that stand for a backtrace; the row's depth is above them.
 const LEAF_BITS: u32 = 37;
 const LEAF: u64 = (1 << LEAF_BITS) - 1;
 /// Deepest row that an id can tell.

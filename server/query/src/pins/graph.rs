@@ -1,4 +1,4 @@
-//! Pinned pages on the tree of functions: each page stands at the innermost row below which all its blocks were allocated.
+//! Pinned pages on the tree of functions: each page is at the innermost row below which all its blocks were allocated.
 //!
 //! So the value of a row is the pages that can be given back when its function's blocks are freed, and that no function
 //! further in holds alone: rows add up, and a page is counted once. Pages whose blocks share no function are the root's.

@@ -167,7 +167,7 @@ mod tests {
     use tracehound_api::Frame;
 
     #[test]
-    fn starts_of_libraries_are_told_by_the_modules_of_all_frames() {
+    fn starts_of_libraries_are_recognised_by_the_modules_of_all_frames() {
         const MODULES: [Option<&str>; 5] =
             [None, Some("libstdc++.so.6"), Some("ld-linux-x86-64.so.2"), Some("libc.so.6"), Some("app")];
         let frame = |module: Option<&str>| Frame {

@@ -62,7 +62,7 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
     let telling = history.marks.len() <= 2 * steps.len() && at_marks.len() * 5 >= steps.len() * 4;
     let last_step = steps[steps.len() - 1].1;
     let late = last_step > history.duration_ns / 2;
-    // A burst, such as what a program sets up, is over when nothing comes for much longer than its steps lay apart.
+    // A burst, such as what a program sets up, is over when nothing comes for much longer than its steps were apart.
     let pause = steps.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap_or(0);
     let quiet = history.duration_ns.saturating_sub(last_step);
     let over = quiet > PATIENCE * pause.max(spacing);

@@ -183,7 +183,7 @@ pub fn blocks_agree(trace: &Trace, truth: &Reference) {
     }
 }
 
-/// What stands in the zones is what the rows of their runs have.
+/// What is in the zones is what the rows of their runs have.
 pub fn zones_agree(trace: &Trace) {
     let (allocs, frees) = (trace.alloc_count(), trace.free_count());
     let ledgers = trace.ledgers();

@@ -122,9 +122,9 @@ proptest! {
 }
 
 /// A free that was stamped before the alloc of its block, and the end of what is known between the two stamps: neither
-/// is told before both are known.
+/// is reported before both are known.
 #[test]
-fn a_hand_over_across_the_end_of_what_is_known_is_told_later() {
+fn a_hand_over_across_the_end_of_what_is_known_is_reported_later() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(Vec::new(), script::ID).unwrap();
     writer.start(0).unwrap();
@@ -142,12 +142,12 @@ fn a_hand_over_across_the_end_of_what_is_known_is_told_later() {
     let path = program::store(folder.path(), &bytes[..known]);
     running(&path);
     let mut recording = Recording::open(&path, options((4, 8, 8))).unwrap();
-    let told = |trace: &Trace| (trace.alloc_count(), trace.free_count(), info::run(trace).recorder.unmatched_frees);
+    let counts = |trace: &Trace| (trace.alloc_count(), trace.free_count(), info::run(trace).recorder.unmatched_frees);
     assert_eq!(recording.trace().watermark_ns(), WINDOW_NS);
-    assert_eq!(told(&recording.trace()), (0, 0, 0));
+    assert_eq!(counts(&recording.trace()), (0, 0, 0));
     FileOptions::new().append(true).open(&path).unwrap().write_all(&bytes[known..]).unwrap();
     assert!(recording.refresh().unwrap());
-    assert_eq!(told(&recording.trace()), (1, 1, 0));
+    assert_eq!(counts(&recording.trace()), (1, 1, 0));
     assert_eq!(recording.trace().alloc(0).free.map(|free| free.died_ns), Some(late));
     assert_eq!(info::run(&recording.trace()).recorder.order_repairs, 1);
 }
@@ -188,8 +188,8 @@ proptest! {
         let resume: serde_json::Value = serde_json::from_slice(&std::fs::read(index.join("resume.json")).unwrap()).unwrap();
         let before = resume["totals"]["counts"]["total"].as_u64();
         let first = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&first);
-        let progress: OnProgress = Arc::new(move |p| { told.lock().unwrap().get_or_insert(p.events); });
+        let reported = Arc::clone(&first);
+        let progress: OnProgress = Arc::new(move |p| { reported.lock().unwrap().get_or_insert(p.events); });
         let path = program::store(next.path(), &written.bytes);
         let trace = Recording::open(&path, OpenOptions { progress: Some(progress), ..options(fine) }).unwrap().trace();
         prop_assert_eq!(*first.lock().unwrap(), before, "it began anew");

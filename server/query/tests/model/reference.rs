@@ -94,7 +94,7 @@ pub struct Reference {
     pub duration: u64,
     /// Live bytes, blocks, time, whether a realloc is not half done: behind each allocation and free.
     pub states: Vec<State>,
-    /// Allocation or free of which block each of them stands behind.
+    /// Allocation or free of which block each of them is behind.
     pub steps: Vec<(usize, bool)>,
 }
 

@@ -41,7 +41,7 @@ pub const TURNS: u64 = 1200;
 const TURN: u64 = 500 * MS;
 
 impl Heap {
-    /// An empty heap. Every third seed has a machine that stands still for a tenth of the run.
+    /// An empty heap. Every third seed has a machine that makes no progress for a tenth of the run.
     pub fn new(seed: u64) -> Self {
         let mut heap = Self {
             now: START,

@@ -19,8 +19,8 @@ impl Books {
         Self { allocs, bytes, frees, reallocs, live, live_bytes }
     }
 
-    /// A block of `size` bytes came to be; a null block did not.
-    pub fn born<T>(&self, block: *mut T, size: usize) -> *mut T {
+    /// Counts a block of `size` bytes that was allocated; a null block is not counted.
+    pub fn count_alloc<T>(&self, block: *mut T, size: usize) -> *mut T {
         if !block.is_null() {
             self.allocs.fetch_add(1, SeqCst);
             self.bytes.fetch_add(size, SeqCst);
@@ -30,8 +30,8 @@ impl Books {
         block
     }
 
-    /// A block of `size` bytes ends now.
-    pub fn dies(&self, size: usize) {
+    /// Counts a block of `size` bytes that is freed now.
+    pub fn count_free(&self, size: usize) {
         self.frees.fetch_add(1, SeqCst);
         self.live.fetch_sub(1, SeqCst);
         self.live_bytes.fetch_sub(size, SeqCst);
@@ -67,13 +67,13 @@ pub struct Counted<A>(pub A);
 
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Counted<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        GLOBAL.born(unsafe { self.0.alloc(layout) }, layout.size())
+        GLOBAL.count_alloc(unsafe { self.0.alloc(layout) }, layout.size())
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        GLOBAL.born(unsafe { self.0.alloc_zeroed(layout) }, layout.size())
+        GLOBAL.count_alloc(unsafe { self.0.alloc_zeroed(layout) }, layout.size())
     }
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        GLOBAL.dies(layout.size());
+        GLOBAL.count_free(layout.size());
         unsafe { self.0.dealloc(block, layout) }
     }
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {

@@ -23,12 +23,12 @@ const fn align(log: c_int) -> c_int {
 
 #[inline(never)]
 unsafe fn by_mallocx(size: usize) -> *mut c_void {
-    DIRECT.born(std::hint::black_box(unsafe { je::mallocx(size, align(6) | ZERO) }), size)
+    DIRECT.count_alloc(std::hint::black_box(unsafe { je::mallocx(size, align(6) | ZERO) }), size)
 }
 
 #[inline(never)]
 unsafe fn by_malloc(size: usize) -> *mut c_void {
-    DIRECT.born(std::hint::black_box(unsafe { je::malloc(size) }), size)
+    DIRECT.count_alloc(std::hint::black_box(unsafe { je::malloc(size) }), size)
 }
 
 #[inline(never)]
@@ -38,7 +38,7 @@ unsafe fn api() -> (Option<i32>, i32, u32) {
         assert!((block as usize).is_multiple_of(64) && *block.cast::<u8>() == 0);
         let block = DIRECT.resized(je::rallocx(block, 41_002, align(6)), 41_001, 41_002);
         // In place: large classes can shrink where they are.
-        let large = DIRECT.born(je::mallocx(4 << 20, 0), 4 << 20);
+        let large = DIRECT.count_alloc(je::mallocx(4 << 20, 0), 4 << 20);
         let real = je::xallocx(large, 2 << 20, 0, 0);
         assert!(real >= 2 << 20);
         DIRECT.resized(large, 4 << 20, 2 << 20);
@@ -46,24 +46,24 @@ unsafe fn api() -> (Option<i32>, i32, u32) {
         let small = by_malloc(7168);
         assert!(je::xallocx(small, 1 << 20, 0, 0) < 1 << 20);
         assert!(je::nallocx(100, 0) >= 100 && je::sallocx(small, 0) == 7168);
-        DIRECT.dies(2 << 20);
+        DIRECT.count_free(2 << 20);
         je::sdallocx(large, 2 << 20, 0);
-        DIRECT.dies(41_002);
+        DIRECT.count_free(41_002);
         je::dallocx(block, 0);
-        DIRECT.dies(7168);
+        DIRECT.count_free(7168);
         je::free(small);
 
-        let block = DIRECT.born(je::calloc(7, 1001), 7 * 1001);
+        let block = DIRECT.count_alloc(je::calloc(7, 1001), 7 * 1001);
         let block = DIRECT.resized(je::realloc(block, 50_003), 7 * 1001, 50_003);
         let mut aligned = null_mut();
         assert_eq!(je::posix_memalign(&mut aligned, 4096, 5005), 0);
-        assert!((DIRECT.born(aligned, 5005) as usize).is_multiple_of(4096));
-        let again = DIRECT.born(je::aligned_alloc(128, 1280), 1280);
-        DIRECT.dies(50_003);
+        assert!((DIRECT.count_alloc(aligned, 5005) as usize).is_multiple_of(4096));
+        let again = DIRECT.count_alloc(je::aligned_alloc(128, 1280), 1280);
+        DIRECT.count_free(50_003);
         je::free(block);
-        DIRECT.dies(5005);
+        DIRECT.count_free(5005);
         je::free(aligned);
-        DIRECT.dies(1280);
+        DIRECT.count_free(1280);
         je::free(again);
         je::free(null_mut());
 

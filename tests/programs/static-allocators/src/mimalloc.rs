@@ -60,7 +60,7 @@ unsafe extern "C" {
 
 #[inline(never)]
 unsafe fn by_heap(heap: Ptr, size: usize) -> Ptr {
-    DIRECT.born(std::hint::black_box(unsafe { mi_heap_malloc(heap, size) }), size)
+    DIRECT.count_alloc(std::hint::black_box(unsafe { mi_heap_malloc(heap, size) }), size)
 }
 
 #[inline(never)]
@@ -69,14 +69,14 @@ unsafe fn api() -> bool {
         let heap = mi_heap_new();
         let block = by_heap(heap, 41_001);
         let block = DIRECT.resized(mi_heap_realloc_aligned(heap, block, 41_002, 64), 41_001, 41_002);
-        let zeroed = DIRECT.born(mi_heap_calloc(heap, 3, 333), 999);
-        DIRECT.dies(41_002);
+        let zeroed = DIRECT.count_alloc(mi_heap_calloc(heap, 3, 333), 999);
+        DIRECT.count_free(41_002);
         mi::mi_free(block);
-        DIRECT.dies(999);
+        DIRECT.count_free(999);
         mi_free_size(zeroed, 999);
         mi_heap_delete(heap);
 
-        let block = DIRECT.born(mi_malloc(60_000), 60_000);
+        let block = DIRECT.count_alloc(mi_malloc(60_000), 60_000);
         let grown = mi_expand(block, 60_001);
         if !grown.is_null() {
             DIRECT.resized(grown, 60_000, 60_001);
@@ -86,33 +86,33 @@ unsafe fn api() -> bool {
         let block = DIRECT.resized(mi_realloc(block, 123_457), size, 123_457);
         assert!(mi_reallocf(block, usize::MAX / 2).is_null());
         // reallocf has freed it.
-        DIRECT.dies(123_457);
+        DIRECT.count_free(123_457);
 
-        let list = DIRECT.born(mi_calloc(10, 1000), 10_000);
+        let list = DIRECT.count_alloc(mi_calloc(10, 1000), 10_000);
         let list = DIRECT.resized(mi_recalloc(list, 20, 1000), 10_000, 20_000);
         assert_eq!(*list.cast::<u8>().add(19_999), 0);
-        DIRECT.dies(20_000);
+        DIRECT.count_free(20_000);
         mi::mi_free(list);
 
         let text = c"a text of some length, copied";
-        let copy = DIRECT.born(mi_strdup(text.as_ptr()), text.count_bytes() + 1);
-        let part = DIRECT.born(mi_strndup(text.as_ptr(), 6), 7);
+        let copy = DIRECT.count_alloc(mi_strdup(text.as_ptr()), text.count_bytes() + 1);
+        let part = DIRECT.count_alloc(mi_strndup(text.as_ptr(), 6), 7);
         let same = CStr::from_ptr(copy) == text && CStr::from_ptr(part) == c"a text";
-        DIRECT.dies(text.count_bytes() + 1);
+        DIRECT.count_free(text.count_bytes() + 1);
         mi::mi_free(copy.cast());
-        DIRECT.dies(7);
+        DIRECT.count_free(7);
         mi::mi_free(part.cast());
 
         let mut aligned = null_mut();
         assert_eq!(mi_posix_memalign(&mut aligned, 4096, 5005), 0);
-        assert!((DIRECT.born(aligned, 5005) as usize).is_multiple_of(4096));
-        let small = DIRECT.born(mi_zalloc_small(24), 24);
-        let offset = DIRECT.born(mi_calloc_aligned_at(4, 100, 64, 8), 400);
+        assert!((DIRECT.count_alloc(aligned, 5005) as usize).is_multiple_of(4096));
+        let small = DIRECT.count_alloc(mi_zalloc_small(24), 24);
+        let offset = DIRECT.count_alloc(mi_calloc_aligned_at(4, 100, 64, 8), 400);
         assert_eq!((offset as usize + 8) % 64, 0);
-        let again = DIRECT.born(mi_aligned_alloc(128, 1280), 1280);
-        let new = DIRECT.born(mi_new(77), 77);
+        let again = DIRECT.count_alloc(mi_aligned_alloc(128, 1280), 1280);
+        let new = DIRECT.count_alloc(mi_new(77), 77);
         for (block, size) in [(aligned, 5005), (small, 24), (offset, 400), (again, 1280), (new, 77)] {
-            DIRECT.dies(size);
+            DIRECT.count_free(size);
             mi::mi_free(block);
         }
         mi::mi_free(null_mut());

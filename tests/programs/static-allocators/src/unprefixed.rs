@@ -59,7 +59,7 @@ static DIRECT: Books = Books::new();
 #[inline(never)]
 fn by_mallocx(size: usize) -> Ptr {
     // SAFETY: a size that is not zero.
-    DIRECT.born(std::hint::black_box(unsafe { mallocx(size, 6 | ZERO) }), size)
+    DIRECT.count_alloc(std::hint::black_box(unsafe { mallocx(size, 6 | ZERO) }), size)
 }
 
 #[inline(never)]
@@ -69,12 +69,12 @@ fn api() -> (c_int, u32) {
     // SAFETY: blocks from these functions, given back once.
     unsafe {
         let block = DIRECT.resized(rallocx(block, 41_002, 6), 41_001, 41_002);
-        let large = DIRECT.born(mallocx(4 << 20, 0), 4 << 20);
+        let large = DIRECT.count_alloc(mallocx(4 << 20, 0), 4 << 20);
         assert!(xallocx(large, 2 << 20, 0, 0) >= 2 << 20);
         DIRECT.resized(large, 4 << 20, 2 << 20);
-        DIRECT.dies(2 << 20);
+        DIRECT.count_free(2 << 20);
         sdallocx(large, 2 << 20, 0);
-        DIRECT.dies(41_002);
+        DIRECT.count_free(41_002);
         dallocx(block, 0);
         let (mut arenas, mut len) = (0_u32, size_of::<u32>());
         let result = mallctl(c"opt.narenas".as_ptr(), (&raw mut arenas).cast(), &mut len, null_mut(), 0);

@@ -7,7 +7,7 @@ import type { ChangeKind } from "../../lib/search-params.ts";
 export interface ChangeRow extends DiffRow {
   /** Hash of its stack: the same in every answer about the recording. */
   key: string;
-  /** Live after, and not before; only where the same blocks can be told. */
+  /** Live after, and not before; only where the same blocks can be recognised. */
   allocated: Amount | undefined;
   /** Live before, and not after. */
   dead: Amount | undefined;

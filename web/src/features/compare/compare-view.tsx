@@ -382,7 +382,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
     ...(withSurvived
       ? [
           amount("survived", "Survived", "Blocks that are live on both sides", (row) => row.survived?.[unit] ?? 0),
-          amount("born", "New", "Live on the second side only", (row) => row.allocated?.[unit] ?? 0),
+          amount("allocated", "New", "Live on the second side only", (row) => row.allocated?.[unit] ?? 0),
           amount("dead", "Dead", "Live on the first side only", (row) => row.dead?.[unit] ?? 0),
         ]
       : []),

@@ -1,4 +1,4 @@
-// The graph as a file: SVG that stands on its own, or PNG. Laid out here, so that no style sheet is needed.
+// The graph as a file: SVG that needs no other file, or PNG. Laid out here, so that no style sheet is needed.
 import type { Flamegraph } from "../../api/types.ts";
 import type { Theme } from "../../lib/colors.ts";
 import { everyNode, type FlameNode, nodeName } from "../../lib/flame-tree.ts";

@@ -75,7 +75,7 @@ function Loaded({ map }: { map: HeapMap }) {
     event.preventDefault();
     event.stopPropagation();
   };
-  const told = patch ?? hover;
+  const shown = patch ?? hover;
   return (
     <section className="map-body" aria-label="Heap map">
       {/* biome-ignore lint/a11y/useSemanticElements: a picture with cells to choose is no set of fields */}
@@ -105,7 +105,7 @@ function Loaded({ map }: { map: HeapMap }) {
         }}
       >
         <Picture map={map} isFound={isFound} />
-        {told && <Frame map={map} patch={ordered(told)} chosen={patch !== null} />}
+        {shown && <Frame map={map} patch={ordered(shown)} chosen={patch !== null} />}
       </div>
       <div className="map-times" aria-hidden="true">
         {[0, 0.25, 0.5, 0.75, 1].map((part) => (
@@ -113,8 +113,8 @@ function Loaded({ map }: { map: HeapMap }) {
         ))}
       </div>
       <div className="map-bar" data-testid="map-bar">
-        {told ? (
-          <span>{describe(map, told)}</span>
+        {shown ? (
+          <span>{describe(map, shown)}</span>
         ) : (
           <span className="muted">
             Colour is the site with most bytes, strength how full the range is

@@ -70,7 +70,7 @@ function call({ name, parameters }: SqlTableInfo): string {
   return parameters.length > 0 ? `${name}()` : name;
 }
 
-/** A text in which code stands between backticks. */
+/** A text in which code is between backticks. */
 function WithCode({ text }: { text: string }) {
   const parts = text.split("`").map((part, at) => ({ part, key: `${at} ${part}`, isCode: at % 2 === 1 }));
   return parts.map(({ part, key, isCode }) => (isCode ? <code key={key}>{part}</code> : part));

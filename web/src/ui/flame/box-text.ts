@@ -1,7 +1,7 @@
 // Text on frames: names without what makes them long, and as much of them as fits.
 
 /**
- * A function's name as it stands on a frame: without its list of arguments, what stands behind it, and the type that it
+ * A function's name as it is on a frame: without its list of arguments, what follows it, and the type that it
  * returns. The tooltip has all of it.
  */
 export function boxName(name: string): string {

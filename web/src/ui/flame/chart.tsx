@@ -106,7 +106,7 @@ export function Chart(props: ChartProps) {
 
   useLayoutEffect(() => {
     draw();
-    // What grows upwards stands on its root, which is what is looked at first.
+    // What grows upwards has its root at the bottom, which is what is looked at first.
     if (!downwards && host.current) host.current.scrollTop = host.current.scrollHeight;
   }, [draw, downwards]);
 

@@ -38,7 +38,7 @@ export function groupOf(frame: FlameFrame, by: ColorGroup): string | undefined {
   }
 }
 
-/** The first two parts of what stands before the last `::` of a name, outside of brackets. */
+/** The first two parts of what is before the last `::` of a name, outside of brackets. */
 export function namespaceOf(name: string): string | undefined {
   const plain = boxName(name).replace(/^[*&\s]+/, "");
   const parts: string[] = [];

@@ -1,6 +1,6 @@
 // Draws with d3-flame-graph 5, where a browser gives no canvas, around its traps: it is called once a mount and gets fresh plain objects afterwards
 // (a second call would wrap its own nodes again), it changes its data (so it gets copies), it freezes its height
-// unless told otherwise, it knows nothing of keyboards and roles (added after each update).
+// unless an option says otherwise, it knows nothing of keyboards and roles (added after each update).
 
 import flamegraph, { type ChartNode, type Datum, type Tooltip } from "d3-flame-graph";
 import { select } from "d3-selection";

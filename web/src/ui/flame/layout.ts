@@ -215,7 +215,7 @@ export function revealed(view: FlameView, frame: FlameView, leastPart: number): 
   return view;
 }
 
-/** Takes a view of a frame that lay at `from` to the same view of it at `to`. */
+/** Takes a view of a frame that was at `from` to the same view of it at `to`. */
 export function mover(from: FlameView, to: FlameView): (view: FlameView) => FlameView {
   const factor = (to.right - to.left) / (from.right - from.left);
   const map = (x: number) => to.left + (x - from.left) * factor;

@@ -106,7 +106,7 @@ export function paintFrames(
       line.fill(dim ? thinned(pixel, DIMMED) : pixel, Math.max(0, first), Math.max(last, first + 1));
       if (isMatch && end - x > 2) outlines.push([x, y, end - x - 1]);
       if (to - from < TEXT_PX) continue;
-      // Of a frame that begins further left the text stands where it can be read.
+      // Of a frame that begins further left the text is where it can be read.
       const start = Math.max(x, 0);
       texts.push({ node, x: start + 4, y, room: Math.min(end, width) - start - 7, dim });
     }

@@ -312,7 +312,7 @@ fn another_thread_goes_on_when_the_writers_table_has_ended() {
 }
 
 #[test]
-fn a_failure_of_the_writer_is_told_by_the_end() {
+fn a_failure_of_the_writer_is_reported_by_the_end() {
     let mut stage = Stage::new("failed");
     stage.fill(5);
     stage.writer.flush_everything(false).unwrap();

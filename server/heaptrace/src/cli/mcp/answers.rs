@@ -1,5 +1,5 @@
 //! Answers of the tools: the text that commands print for people, without colours. What a recording could not see
-//! stands in front.
+//! comes first.
 
 use std::fmt::Write as _;
 use std::io;
@@ -99,7 +99,7 @@ pub fn leaks(shelf: &mut Shelf, asked: &OfLeaks) -> Result<String> {
     };
     let mut answer =
         tracehound_query::leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
-    // What grows stands first: a model that reads one page must not take a large constant block for the leak.
+    // What grows comes first: a model that reads one page must not take a large constant block for the leak.
     answer.sites.sort_by_key(|site| {
         let grows = site.verdict.kind == tracehound_api::leaks::VerdictKind::Growing;
         (!grows, std::cmp::Reverse(site.bytes))

@@ -9,7 +9,7 @@ libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes = [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
 
-told = []
+events = []
 
 
 def stack(frame):
@@ -23,11 +23,11 @@ def stack(frame):
 
 
 def tell(kind, size, frame):
-    told.append({"kind": kind, "size": size, "stack": stack(frame)})
+    events.append({"kind": kind, "size": size, "stack": stack(frame)})
 
 
 def report():
     """Prints everything, one JSON object a line."""
-    sys.stdout.write("".join(json.dumps(event) + "\n" for event in told))
+    sys.stdout.write("".join(json.dumps(event) + "\n" for event in events))
     sys.stdout.flush()
-    told.clear()
+    events.clear()
