@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 60
 
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
 
-.PHONY: build web demo demo-fleet test test-all test-rust test-proofs test-web test-page lint bench looks soak attach-hardship order fleet-schedules fleet-load fleet-scale stores engines systems fuzz prove dist install clean help
+.PHONY: build web demo demo-fleet test test-all test-rust test-proofs test-engines test-web test-page lint bench looks soak attach-hardship order fleet-schedules fleet-load fleet-scale stores engines systems fuzz prove dist install clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -44,7 +44,7 @@ test: ## every test of every part, and how long each took
 	for failed in target/test-logs/*.failed; do if [ -e "$$failed" ]; then echo "== $$failed"; cat "$$failed"; fi; done; \
 	echo "how long each part took:"; cat target/test-times.txt; exit $$status
 
-test-all: test-rust test-proofs test-web test-page
+test-all: test-rust test-proofs test-engines test-web test-page
 
 test-rust: build
 	tests/timed.sh "Debian packages" tests/needs.sh
@@ -53,6 +53,10 @@ test-rust: build
 
 test-proofs: build
 	tests/timed.sh "proofs, in short" tests/prove.sh short
+
+test-engines: build
+	tests/needs.sh
+	tests/timed.sh "DuckDB, Spark, DataFusion" tests/engines.sh
 
 test-web: web
 	tests/timed.sh "unit tests of the page" npm --prefix web test --silent

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Asks the questions of `heaptrace fleet sql` of DuckDB, of Spark with two executors of their own (local-cluster) and of
-# DataFusion, over one store as it came and compacted: all rows must be equal. Installs Spark (460 MB) and DataFusion from
-# PyPI into target/clients, once; Java is installed by tests/needs.sh.
+# DataFusion, over one store as it came and compacted: all rows must be equal. Then Spark reads a Parquet export. Installs
+# Spark (460 MB) and DataFusion from PyPI into target/clients, once; Java is installed by tests/needs.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 release=$(realpath "${CARGO_TARGET_DIR:-target}")/release
@@ -29,3 +29,7 @@ ask
 "$release/heaptrace" fleet compact "file://$out/store" --before 9999-01-01
 echo "== compacted"
 ask
+echo "== an export, its types given to Spark"
+exported=$(find "$out/store" -name '*.dat' | sort | head -1)
+"$release/heaptrace" export --format parquet --output "$out/tables/" "$exported"
+"$engines/bin/python" tests/clients/spark_types.py "$out/tables"
