@@ -102,7 +102,8 @@ engines: build ## the questions of `heaptrace fleet sql` by DuckDB, Spark and Da
 	tests/needs.sh
 	tests/engines.sh
 
-fleet-scale: build ## every question over RECORDINGS (default 1000) of STACKS (default 17000): seconds, and what was planted
+fleet-scale: build ## every question over RECORDINGS (default 1000) of STACKS (default 17000): seconds, what was planted, Spark's rows
+	tests/needs.sh
 	tests/fleet-scale.sh
 
 fleet-load: build ## RECORDERS (default 200) processes for LOAD_SECONDS (default 60) against one collector: its memory and time

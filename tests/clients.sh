@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs the programs that open our exports, from npm and PyPI, into target/clients; only what is not there yet.
+# `tests/clients.sh engines` installs Spark and DataFusion (460 MB) too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 clients=${CARGO_TARGET_DIR:-target}/clients
@@ -31,4 +32,11 @@ if [ ! -e "$clients/junit-10.xsd" ]; then
     tar -xzf "$clients"/pytest/pytest-*.tar.gz -C "$clients/pytest" --strip-components=3 --wildcards '*/junit-10.xsd'
     mv "$clients/pytest/junit-10.xsd" "$clients/"
     rm -rf "$clients/pytest"
+fi
+engines="$clients/engines"
+if [ "${1-}" = engines ] && [ ! -e "$engines/installed" ]; then
+    rm -rf "$engines"
+    /usr/bin/python3 -m venv "$engines"
+    "$engines/bin/pip" install --quiet --disable-pip-version-check duckdb==2.0.0 pyarrow==26.0.1 datafusion==55.0.0 pyspark==4.3.0
+    touch "$engines/installed"
 fi

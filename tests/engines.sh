@@ -1,17 +1,12 @@
 #!/usr/bin/env bash
 # Asks the questions of `heaptrace fleet sql` of DuckDB, of Spark with two executors of their own (local-cluster) and of
 # DataFusion, over one store as it came and compacted: all rows must be equal. Then Spark reads a Parquet export. Installs
-# Spark (460 MB) and DataFusion from PyPI into target/clients, once; Java is installed by tests/needs.sh.
+# Spark (460 MB) and DataFusion into target/clients, once; Java is installed by tests/needs.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 release=$(realpath "${CARGO_TARGET_DIR:-target}")/release
 engines=$(realpath "${CARGO_TARGET_DIR:-target}")/clients/engines
-if [ ! -e "$engines/installed" ]; then
-    rm -rf "$engines"
-    /usr/bin/python3 -m venv "$engines"
-    "$engines/bin/pip" install --quiet --disable-pip-version-check duckdb==2.0.0 pyarrow==26.0.1 datafusion==55.0.0 pyspark==4.3.0
-    touch "$engines/installed"
-fi
+tests/clients.sh engines
 out=$(mktemp -d "${TMPDIR:-/tmp}/engines.XXXXXX")
 trap 'rm -rf "$out"' EXIT
 cc -O1 -g -o "$out/shop" tests/programs/planted.c

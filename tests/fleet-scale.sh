@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # RECORDINGS (1000) of STACKS (17000) each in a compacted data set: how long every question takes, by heaptrace and in SQL by
 # DuckDB (each below LIMIT seconds, 10), and whether what was planted is found: more in one stack of a thousand, and a host.
+# Then Spark with two executors is asked the same: its rows must be those of DuckDB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 heaptrace=${CARGO_TARGET_DIR:-target}/release/heaptrace
-tests/clients.sh
+tests/clients.sh engines
 python=${CARGO_TARGET_DIR:-target}/clients/python/bin/python
 out=$(mktemp -d "${TMPDIR:-/tmp}/fleet-scale.XXXXXX")
 trap 'rm -rf "$out"' EXIT
@@ -58,3 +59,9 @@ assert wanted <= found and len(found - wanted) <= 0.05 * len(found) + 1, found ^
 assert set(hosts) == {"host-7"}, hosts
 assert not slow, f"slower than {limit} s: {slow}"
 END
+engines=$(realpath "${CARGO_TARGET_DIR:-target}")/clients/engines
+heaptrace=$(realpath "$heaptrace")
+script=$(realpath tests/clients/fleet_engines.py)
+export PYSPARK_PYTHON="$engines/bin/python"
+# Spark writes its folders of work where it is started.
+(cd "$out" && "$engines/bin/python" "$script" "$heaptrace" "file://$out" spark >"$out/answers.json")

@@ -37,7 +37,8 @@ pub struct FleetLeaks {
 
 #[derive(Debug, Serialize)]
 pub struct FleetLeakRow {
-    service: String,
+    /// The service whose recordings have it.
+    pub service: String,
     /// The version in which it grows.
     pub version: String,
     /// Recordings in which it grows.

@@ -31,6 +31,7 @@ const MOST: usize = 1000;
 /// The page's style, which follows the browser's choice of light and dark.
 pub const STYLE: &str = "
 :root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif; }
+html { background: light-dark(#fff, #16181c); color: light-dark(#1c1e21, #e6e6e6); }
 body { margin: 0 auto; max-width: 76rem; padding: 1.5rem; }
 h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
 nav { margin-bottom: 1rem; }
@@ -158,7 +159,7 @@ pub fn page(store: &str, rows: &[RecordingRow], shown: &Shown, growing: Option<&
         }
     }
     if let Some(growing) = growing {
-        stacks(&mut out, growing);
+        stacks(&mut out, growing, shown.service.is_none());
     }
     out.push_str("</main></html>\n");
     out
@@ -221,22 +222,28 @@ fn recordings(out: &mut String, rows: &[&RecordingRow]) {
     more(out, rows.len());
 }
 
-/// The stacks that grow.
-fn stacks(out: &mut String, growing: &FleetLeaks) {
+/// The stacks that grow, each with its service where the page shows several.
+fn stacks(out: &mut String, growing: &FleetLeaks, several_services: bool) {
     out.push_str("<h2>Stacks that grow</h2>");
     if growing.rows.is_empty() {
         out.push_str("<p class=muted>None.");
         return;
     }
-    out.push_str(
-        "<div class=wide><table><thead><tr><th>Stack<th>Version<th class=n>Grows in<th class=n>Each<th class=n>In all<tbody>",
-    );
+    out.push_str("<div class=wide><table><thead><tr><th>Stack");
+    if several_services {
+        out.push_str("<th>Service");
+    }
+    out.push_str("<th>Version<th class=n>Grows in<th class=n>Each<th class=n>In all<tbody>");
     for row in &growing.rows {
+        let _ = write!(out, "<tr><td><code>{}</code>", escaped(&row.stack.line()));
+        if several_services {
+            let _ = write!(out, "<td>{}", link(&[("service", &row.service)], &row.service));
+        }
+        let of_version: &[(&str, &str)] = &[("service", &row.service), ("version", &row.version)];
         let _ = write!(
             out,
-            "<tr><td><code>{}</code><td>{}<td class=n>{} of {} recordings<td class=n>{}/s<td class=n>{}",
-            escaped(&row.stack.line()),
-            escaped(&row.version),
+            "<td>{}<td class=n>{} of {} recordings<td class=n>{}/s<td class=n>{}",
+            link(of_version, &row.version),
             row.growing,
             row.recordings,
             bytes(row.bytes_per_second),

@@ -134,8 +134,10 @@ impl FleetPage {
 
     async fn growing(&self, shown: &Shown) -> Result<Option<FleetLeaks>> {
         // Of a host the verdicts are in the views of its recordings.
-        let (Some(service), None) = (&shown.service, &shown.host) else { return Ok(None) };
-        let scope = Scope { service: Some(service.clone()), version: shown.version.clone(), ..Scope::default() };
+        if shown.host.is_some() {
+            return Ok(None);
+        }
+        let scope = Scope { service: shown.service.clone(), version: shown.version.clone(), ..Scope::default() };
         let store = self.store.clone();
         let answer = apart(move |runtime| {
             runtime.block_on(async { growing(&DataSet::open(&store, scope).await?, STACKS).await })
