@@ -477,6 +477,24 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// A piece of generated code, as its runtime wrote it down. Only pieces at whose addresses others were before or
+    /// behind them are in recordings; blocks of these records stand behind the recording's own.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+    pub struct GeneratedCode {
+        /// When it came there, CLOCK_MONOTONIC; it stays until the next one comes that has an address of it.
+        pub from_ns: u64,
+        /// How much earlier or later that may have been.
+        pub within_ns: u64,
+        /// First address.
+        pub start: u64,
+        /// Bytes.
+        pub len: u64,
+        /// What its runtime calls it.
+        pub name: Vec<u8>,
+    }
+}
+
+wire_struct! {
     /// The process was running already: `heaptrace attach` began the recording, and blocks from before are not known.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
     pub struct Attached {
@@ -536,6 +554,8 @@ pub enum Meta {
     Code(Code),
     /// Tag 32.
     Attached(Attached),
+    /// Tag 33.
+    GeneratedCode(GeneratedCode),
     /// Tag 22.
     PageLook(Box<PageLook>),
 }

@@ -42,6 +42,7 @@ records! {
     8 => ThreadEnd, 9 => MemorySample, 10 => Mark, 11 => Watermark, 12 => Statistics, 13 => Remark, 14 => End,
     15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory, 18 => StackCounts, 19 => GaveUp, 20 => Forked,
     21 => ForkedFrom, 22 => PageLook, 30 => ContextName, 31 => Code, 32 => Attached,
+    33 => GeneratedCode,
 }
 
 fn put<T: Wire>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
@@ -318,6 +319,16 @@ mod tests {
                  01 02",
             ),
             (Meta::Attached(Attached { tick: 300 }), "20 00 03 00 00 00 fb 2c 01"),
+            (
+                Meta::GeneratedCode(GeneratedCode {
+                    from_ns: 300,
+                    within_ns: 5,
+                    start: 4096,
+                    len: 16,
+                    name: b"JS:f".to_vec(),
+                }),
+                "21 00 0d 00 00 00 fb 2c 01 05 fb 00 10 10 04 4a 53 3a 66",
+            ),
         ]
     }
 

@@ -15,6 +15,10 @@ pub struct SourceCall<'a> {
     pub line: u32,
 }
 
+/// The language of what stands for pieces of generated code at one address, as their runtime calls them: a name, or
+/// several in lines where it is not certain which of them was there.
+pub const GENERATED: &str = "generated";
+
 /// All calls of a recording in interpreted languages, by address.
 #[derive(Debug, Default)]
 pub struct InterpretedCodes(Vec<Code>);

@@ -11,6 +11,7 @@ use tracehound_api::info::PeakRss;
 use tracehound_format::nodes::Node;
 
 use super::checkpoint::{Keeper, OnSaved};
+use super::code_versions::CodeVersions;
 use super::engine::PairingEngine;
 use super::free_ledgers::FreeLedgers;
 use super::intake::Intake;
@@ -55,6 +56,8 @@ pub(super) struct Growth {
     save_every: Duration,
     saved: Option<OnSaved>,
     kin: Kin,
+    /// What generated code was where, once a block that says so was read.
+    versions: Option<Arc<CodeVersions>>,
     /// What the process has inherited, once that is in the index.
     inherited: Option<Inherited>,
 }
@@ -86,6 +89,7 @@ impl Growth {
             save_every: options.save_every,
             saved: options.saved,
             kin,
+            versions: None,
             inherited: None,
             file,
             folder: Arc::new(folder),
@@ -167,6 +171,11 @@ impl Growth {
             self.merge_side_file(side)?;
             killed = !self.intake.ended_without_disk(side.header.ending);
         }
+        if self.has_late_versions() {
+            self.begin_anew()?;
+            return self.take_in();
+        }
+        self.find_versions();
         if self.parts.is_none() {
             self.parts = Some(self.make_parts()?);
         }
@@ -237,7 +246,8 @@ impl Growth {
             every: self.save_every,
             saved: self.saved.clone(),
         };
-        self.merger.run(limit, &self.file, engine, sealer, &keeper, &mut self.control)?;
+        let versions = self.versions.clone();
+        self.merger.run(limit, &self.file, versions, engine, sealer, &keeper, &mut self.control)?;
         self.merger.note_ticks(engine);
         self.nodes.store(&self.intake, sealer, !running)?;
         self.nodes.store_codes(&mut self.intake, sealer)?;
@@ -249,6 +259,36 @@ impl Growth {
         let limit = limit.map(|limit| limit.saturating_sub(engine.window()));
         let ending = IndexEnding { running, killed, limit };
         if running { self.snapshot(ending).map(Some) } else { self.finish(ending).map(Some) }
+    }
+
+    /// Whether events were taken in before it was known that addresses of theirs had several pieces of code.
+    fn has_late_versions(&self) -> bool {
+        let has_events = self.parts.as_ref().is_some_and(|(engine, _)| engine.totals.counts.total > 0);
+        has_events && self.versions.is_none() && !self.intake.generated.is_empty()
+    }
+
+    /// Forgets what was taken in.
+    fn begin_anew(&mut self) -> io::Result<()> {
+        self.parts = None;
+        self.folder.invalidate()?;
+        (self.scan, self.intake, self.nodes) = (Scan::default(), Intake::default(), NodeStore::default());
+        (self.merger, self.peak_rss, self.skip_samples) = (Merger::default(), None, 0);
+        self.inherited = None;
+        Ok(())
+    }
+
+    fn find_versions(&mut self) {
+        let intake = &mut self.intake;
+        if self.versions.is_some() || intake.generated.is_empty() {
+            return;
+        }
+        let pieces = std::mem::take(&mut intake.generated);
+        let found = CodeVersions::find(&pieces, &intake.clock_points, &intake.nodes, &self.file, &intake.blocks);
+        let (versions, new) = found.unwrap_or_default();
+        let first = intake.nodes.len().max(1);
+        new.nodes.into_iter().zip(first as u32..).for_each(|(node, id)| intake.node(id, node));
+        intake.codes.extend(new.codes);
+        self.versions = Some(Arc::new(versions));
     }
 
     fn merge_side_file(&mut self, side: &SideFile) -> io::Result<()> {

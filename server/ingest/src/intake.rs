@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use tracehound_format::live::Ending;
 use tracehound_format::look::{KernelCounters, LookReason};
 use tracehound_format::meta::{
-    Clock, ClockSample, ClockSource, Code, End, EndReason, ForkedFrom, GaveUp, MemoryDetail, MemoryPart, MemorySample,
-    Meta, ModuleLoad, PageLook, Process, Remark, StackCounts, Statistics,
+    Clock, ClockSample, ClockSource, Code, End, EndReason, ForkedFrom, GaveUp, GeneratedCode, MemoryDetail, MemoryPart,
+    MemorySample, Meta, ModuleLoad, PageLook, Process, Remark, StackCounts, Statistics,
 };
 use tracehound_format::nodes::Node;
 
@@ -58,6 +58,10 @@ pub struct Intake {
     pub context_names: BTreeMap<u64, (u64, Vec<u8>)>,
     /// Functions of interpreted languages that were not stored yet.
     pub codes: Vec<Code>,
+    /// Pieces of generated code at whose addresses others were before or behind them.
+    pub generated: Vec<GeneratedCode>,
+    /// All calibration samples, in the order of the file.
+    pub clock_points: Vec<ClockSample>,
     /// Memory samples that were not stored yet.
     pub memory: Vec<MemorySample>,
     /// Memory by kinds.
@@ -306,6 +310,7 @@ impl ScanSink for Intake {
             Meta::ClockSample(sample) => {
                 tick = sample.tick;
                 self.clock_samples.push(sample);
+                self.clock_points.push(sample);
                 self.calibration.see(sample);
             }
             Meta::ModuleLoad(load) => {
@@ -388,6 +393,7 @@ impl ScanSink for Intake {
                 }
             }
             Meta::Code(code) => self.codes.push(code),
+            Meta::GeneratedCode(code) => self.generated.push(code),
             // Page looks are passed to `look`.
             Meta::Directory(_) | Meta::PageLook(_) => {}
         }

@@ -7,6 +7,7 @@
 pub mod calibration;
 pub mod checkpoint;
 pub mod clock;
+pub mod code_versions;
 pub mod decode;
 pub mod engine;
 pub mod event_batch;

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use tracehound_format::record::Kind;
 
 use super::Control;
 use super::checkpoint::{Checkpoint, Keeper};
+use super::code_versions::CodeVersions;
 use super::decode::{BlockDecoder, Run};
 use super::engine::{MergedEvent, PairingEngine};
 use super::event_batch::EventBatch;
@@ -174,14 +176,16 @@ impl Merger {
     }
 
     /// Merges everything before `limit` (`None`: everything) into `engine`, whose chunks go to `sealer`. With a limit,
-    /// what is less than the engine's window before it is left for later.
+    /// what is less than the engine's window before it is left for later. Events get the nodes that `versions` has.
     ///
     /// # Errors
     /// When memory or disk runs out.
+    #[allow(clippy::too_many_arguments)] // The parts of ingest, which come together here.
     pub fn run(
         &mut self,
         limit: Option<u64>,
         file: &File,
+        versions: Option<Arc<CodeVersions>>,
         engine: &mut PairingEngine,
         sealer: &mut Sealer,
         keeper: &Keeper<'_>,
@@ -200,18 +204,25 @@ impl Merger {
         let outcome = std::thread::scope(|scope| {
             for _ in 0..decoders.min(blocks.len()) {
                 let (permits, decoded, next, blocks) = (permits.clone(), decoded.clone(), &next, &blocks);
+                let versions = versions.clone();
                 scope.spawn(move || {
                     let mut decoder = BlockDecoder::default();
                     while let Ok(mut run) = permits.recv() {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(pending) = blocks.get(index) else { break };
-                        let parts = match &pending.source {
+                        let mut parts = match &pending.source {
                             RunSource::Blocks(blocks) => decode_blocks(&mut decoder, file, pending, blocks, run),
                             RunSource::Ready(ready) => {
                                 run.clone_from(ready);
                                 vec![whole(pending, run)]
                             }
                         };
+                        if let Some(versions) = &versions {
+                            parts
+                                .iter_mut()
+                                .filter_map(|part| part.run.as_mut().ok())
+                                .for_each(|run| versions.split(run));
+                        }
                         if decoded.send((index, parts)).is_err() {
                             break;
                         }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracehound_format::block::{BlockHeader, BlockKind, Codec, MAX_PAYLOAD};
+use tracehound_format::meta::{self, GeneratedCode, Meta};
 use tracehound_index::payload::unzstd;
 
 use super::{cache, resolve};
@@ -115,6 +116,27 @@ impl Bundle {
         out.write_all(&header(Codec::None, trailer.len(), &trailer).encode())?;
         out.write_all(&trailer)
     }
+}
+
+/// Appends records of pieces of generated code; how many bytes that were. They are the recording's from then on.
+///
+/// # Errors
+/// When the output refuses.
+pub fn append_pieces(pieces: &[&GeneratedCode], out: &mut dyn Write) -> io::Result<u64> {
+    let (mut raw, mut written) = (Vec::new(), 0);
+    let mut pieces = pieces.iter().peekable();
+    while let Some(&piece) = pieces.next() {
+        meta::encode(&Meta::GeneratedCode(piece.clone()), &mut raw).map_err(io::Error::other)?;
+        if raw.len() >= PART / 16 || pieces.peek().is_none() {
+            let stored = zstd::bulk::compress(&raw, 3)?;
+            let header = BlockHeader { kind: BlockKind::Meta, ..header(Codec::Zstd, raw.len(), &stored) }.encode();
+            out.write_all(&header)?;
+            out.write_all(&stored)?;
+            written += (header.len() + stored.len()) as u64;
+            raw.clear();
+        }
+    }
+    Ok(written)
 }
 
 fn header(codec: Codec, raw_len: usize, stored: &[u8]) -> BlockHeader {

@@ -47,6 +47,30 @@ const V8_OWN: [&str; 5] = ["Builtin", "BytecodeHandler", "Stub", "Handler", "Cal
 const JAVA_LIBRARY: [&str; 5] = ["java.", "javax.", "jdk.", "sun.", "com.sun."];
 
 impl GeneratedFunction {
+    /// What a text says that has a line for each function that may have been at the address: it is not certain which.
+    pub fn of_lines(text: &str, in_jvm: bool) -> Self {
+        let mut functions: Vec<Self> = Vec::new();
+        for function in text.lines().map(|line| Self::parse(line, in_jvm)) {
+            // The same function may have been compiled several times.
+            if !functions.contains(&function) {
+                functions.push(function);
+            }
+        }
+        let [first, others @ ..] = &*functions else { return Self::parse(text, in_jvm) };
+        let second = match others {
+            [] => return functions.swap_remove(0),
+            [second] => Arc::clone(&second.name),
+            [_, ..] => format!("one of {} others", others.len()).into(),
+        };
+        let same = |of: fn(&Self) -> Option<SourceLanguage>| {
+            of(first).filter(|_| others.iter().all(|other| of(other) == of(first)))
+        };
+        let name = format!("{} or {second} (not certain)", first.name).into();
+        let is_library = functions.iter().all(|function| function.kind == CodeKind::Library);
+        let kind = if is_library { CodeKind::Library } else { CodeKind::Program };
+        Self { name, place: None, language: same(|function| function.language), kind }
+    }
+
     /// What a text of a perf map says. In a JVM (`in_jvm`) what is no method is the JVM's own.
     pub fn parse(text: &str, in_jvm: bool) -> Self {
         let known = v8(text).or_else(|| java(text, in_jvm)).or_else(|| python(text));
@@ -245,6 +269,19 @@ mod tests {
             let expected = (name.to_owned(), place.map(str::to_owned), Some("javascript"));
             assert_eq!(parts(text, false), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_function_that_is_not_certain_says_so() {
+        let of = |text| {
+            let function = GeneratedFunction::of_lines(text, false);
+            (function.name.to_string(), function.place.is_some(), function.language.map(SourceLanguage::name))
+        };
+        assert_eq!(of("JS:~a /x.js:1:2\nJS:*a /x.js:1:2"), ("a".into(), true, Some("javascript")));
+        let two = "JS:~a /x.js:1:2\nJS:~b /x.js:3:4";
+        assert_eq!(of(two), ("a or b (not certain)".into(), false, Some("javascript")));
+        let mixed = "JS:~a /x.js:1:2\nBuiltin:B\nJS:~c /x.js:3:4";
+        assert_eq!(of(mixed), ("a or one of 2 others (not certain)".into(), false, None));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 pub mod bundle;
 pub mod cache;
+mod code_log;
 mod demangle;
 mod function_die;
 mod generated;
@@ -38,6 +39,7 @@ use tracehound_index::program::CodeKind;
 use tracehound_index::symbols::{FileId, FunctionFacts, FunctionId, LocationId, RecordingSymbols, SymbolFrame};
 
 pub use bundle::{Bundle, Named};
+pub use code_log::CodeLogs;
 use locate::SymbolFile;
 pub use locate::{hex, map};
 use perf_map::PerfMap;
@@ -172,6 +174,12 @@ impl Symbolizer {
     pub fn bundle_of_generated_code(&self, trace: &Trace, cancel: &Cancel) -> Result<Bundle, Cancelled> {
         let is_generated = |location: &LocationId| matches!(place(trace, *location), CallSite::Nowhere(_));
         self.bundle_of(trace, (0..trace.location_count()).filter(is_generated).collect(), cancel)
+    }
+
+    /// Knows the pieces of code of these logs, whose names are better than those of a perf map: it has no times, and what
+    /// was dropped is not in it.
+    pub fn know_generated_code(&self, logs: &CodeLogs) {
+        self.write().logged = PerfMap::of_pieces(&logs.pieces);
     }
 
     fn bundle_of(&self, trace: &Trace, locations: Vec<LocationId>, cancel: &Cancel) -> Result<Bundle, Cancelled> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tracehound_index::Trace;
 use tracehound_index::facts::ModuleFacts;
-use tracehound_index::interpreted::SourceCall;
+use tracehound_index::interpreted::{GENERATED, SourceCall};
 use tracehound_index::language::SourceLanguage;
 use tracehound_index::program::CodeKind;
 use tracehound_index::symbols::{FileId, FunctionFacts, FunctionId, LocationId, SymbolFrame};
@@ -38,6 +38,8 @@ pub(super) struct Symbolization {
     pub(super) bundled: cache::CachedModules,
     /// Names of code that the process made itself.
     pub(super) jit: PerfMap,
+    /// The same with what was dropped, from logs.
+    pub(super) logged: PerfMap,
     /// Addresses in `names`, and how many of them the cache on disk has.
     pub(super) known: usize,
     pub(super) saved: usize,
@@ -109,9 +111,9 @@ impl Symbolization {
         // Where names came with the recording, which may know less of them.
         let mut came_along = false;
         let (module, address, functions) = match place {
-            CallSite::Nowhere(pc) => match self.generated_text(pc) {
+            CallSite::Nowhere(pc) => match version_text(trace, pc).or_else(|| self.generated_text(pc)) {
                 Some(text) => {
-                    let frame = self.generated_frame(&GeneratedFunction::parse(&text, has_jvm(trace)));
+                    let frame = self.generated_frame(&GeneratedFunction::of_lines(&text, has_jvm(trace)));
                     self.place_frames(location, vec![frame]);
                     return;
                 }
@@ -163,8 +165,8 @@ impl Symbolization {
 
     /// What a perf map says of an address, as it is in the map; `None` if none says anything.
     pub(super) fn generated_text(&self, address: u64) -> Option<Arc<str>> {
-        if let Some(text) = self.jit.find(address) {
-            return Some(Arc::clone(text));
+        if let Some(text) = self.logged.find(address).or_else(|| self.jit.find(address)) {
+            return Some(text);
         }
         // Names of other code that came along have files and lines of their own.
         match self.bundled_of_no_module(address).map(AsRef::as_ref) {
@@ -304,6 +306,12 @@ fn cache_key(module: &ModuleFacts, located: &SymbolFiles) -> Arc<[u8]> {
 }
 
 /// Where the call of a location is: just before the return address, in the file of the module that it lies in.
+/// What was at a return address at some time, where several pieces of code were one behind the other.
+pub(super) fn version_text(trace: &Trace, address: u64) -> Option<Arc<str>> {
+    let call = trace.interpreted().call_at(address).filter(|call| call.code.language == GENERATED)?;
+    (!call.code.function.is_empty()).then(|| String::from_utf8_lossy(&call.code.function).into())
+}
+
 pub(super) fn place(trace: &Trace, location: LocationId) -> CallSite {
     let found = trace.location(location);
     let address = found.pc.wrapping_sub(1);

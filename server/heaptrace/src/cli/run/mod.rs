@@ -151,8 +151,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         say(&terminal::clean(sentence));
     }
 
-    if args.names {
-        for (name, value) in names::switches(|name| std::env::var_os(name)) {
+    // For logs of the runtimes.
+    let logs = args.names.then(|| tempfile::Builder::new().prefix("heaptrace-names-").tempdir()).transpose()?;
+    if let Some(logs) = &logs {
+        for (name, value) in names::switches(logs.path(), |name| std::env::var_os(name)) {
             say(&format!("--names sets {name}={}", terminal::clean(&value.to_string_lossy())));
             variables.push((name, value));
         }
@@ -160,10 +162,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
     let started = unix_ns();
     let (pid, status) = start_and_wait(&program.path, &args.command, &library, &variables)?;
-    if args.names {
+    if let Some(logs) = &logs {
         for one in recordings::made(&template, started, pid) {
             // The program's end is what counts.
-            match names::keep(&one.path) {
+            match names::keep(&one.path, logs.path()) {
                 Ok(0) => {}
                 Ok(count) => {
                     say(&format!("names of {} pieces of generated code are in the recording", units::count(count)))
