@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Numbers and ratios, side by side: what recording costs, and a backtrace alone; how fast recordings are read, how well leaks are
 # judged, how fast the page is.
-#   tests/bench.sh [--quick] [--json] [overhead] [threads] [looks] [reading] [verdicts] [page]      (no names: all)
+#   tests/bench.sh [--quick] [--json] [overhead] [threads] [python] [looks] [reading] [verdicts] [page]      (no names: all)
 # Other options, and --json, go to the overhead bench alone. Nothing is asserted but the verdicts: goals stand beside
 # the results.
 set -euo pipefail
@@ -14,18 +14,18 @@ many=10m
 pairs_of_runs=9
 for word in "$@"; do
     case $word in
-        overhead | threads | looks | reading | verdicts | page) parts+=("$word") ;;
+        overhead | threads | python | looks | reading | verdicts | page) parts+=("$word") ;;
         -*)
             options+=("$word")
             [ "$word" != --quick ] || sizes=1m many=1m pairs_of_runs=3
             ;;
         *)
-            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [threads] [looks] [reading] [verdicts] [page]" >&2
+            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [threads] [python] [looks] [reading] [verdicts] [page]" >&2
             exit 2
             ;;
     esac
 done
-[ "${#parts[@]}" -gt 0 ] || parts=(overhead threads looks reading verdicts page)
+[ "${#parts[@]}" -gt 0 ] || parts=(overhead threads python looks reading verdicts page)
 
 # The page in a browser on the recording that its goals name: ten million events, a million call-tree nodes; and its
 # flame graph beside speedscope's on the same stacks. speedscope comes from npm, for this alone; without network it is
@@ -135,6 +135,7 @@ for part in "${parts[@]}"; do
                 cargo run --quiet --release -p tracehound-unwind-tests --bin capture-cost
             ;;
         threads) threads ;;
+        python) tests/python-cost.py --rounds "$pairs_of_runs" ;;
         looks) looks ;;
         reading)
             cargo run --quiet --release -p tracehound-bench -- scale --sizes "$sizes"
