@@ -477,11 +477,11 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A piece of generated code, as its runtime wrote it down. Only pieces at whose addresses others were before or
-    /// behind them are in recordings; blocks of these records stand behind the recording's own.
+    /// A piece of generated code, as the runtime's log describes it. A recording has only the pieces whose addresses
+    /// were used by other pieces too; blocks of these records are behind the recorder's own.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
     pub struct GeneratedCode {
-        /// When it came there, CLOCK_MONOTONIC; it stays until the next one comes that has an address of it.
+        /// When it was put there, CLOCK_MONOTONIC; it is there until a later piece uses one of its addresses.
         pub from_ns: u64,
         /// How much earlier or later that may have been.
         pub within_ns: u64,
@@ -489,7 +489,7 @@ wire_struct! {
         pub start: u64,
         /// Bytes.
         pub len: u64,
-        /// What its runtime calls it.
+        /// The runtime's name for it.
         pub name: Vec<u8>,
     }
 }

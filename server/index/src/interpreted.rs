@@ -15,8 +15,8 @@ pub struct SourceCall<'a> {
     pub line: u32,
 }
 
-/// The language of what stands for pieces of generated code at one address, as their runtime calls them: a name, or
-/// several in lines where it is not certain which of them was there.
+/// The language of a call that means generated code at one address during one interval. Its function is the runtime's name,
+/// or several names, one a line, if it is not certain which of them was there.
 pub const GENERATED: &str = "generated";
 
 /// All calls of a recording in interpreted languages, by address.

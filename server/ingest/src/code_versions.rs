@@ -1,14 +1,14 @@
-//! Generated code that took the place of other generated code: call-tree nodes of such addresses are split by time.
+//! Splits call-tree nodes by time if their addresses had several pieces of generated code, one after the other.
 //!
 //! ```text
 //! recorder   one node for each (caller's node, return address), whatever code was at the address
-//! here       address → cuts of time: one function, not certain which, the next function, …
-//!            node → cuts of all addresses of its backtrace; an event's time says which part it is of
-//!            (node, part) with events → a node of its own, whose addresses stand for one function each
+//! here       address → times of change: one function, not certain which, the next function, …
+//!            node → times of change of all addresses of its backtrace; an event's time selects a part
+//!            (node, part) with events → a node of its own, whose addresses mean one function each
 //! ```
-//! The runtime's times and the recording's are two clocks: near a cut an event belongs to either side, and its address
-//! stands for both functions. Which parts have events is found in a pass of its own over them, so that the numbers of new
-//! nodes do not depend on the order in which blocks are decoded.
+//! The runtime and the recorder read different clocks. Near a time of change it is not certain which function was there, and
+//! the address means both. A separate pass over the events finds the parts that have any, so the numbers of new nodes do
+//! not depend on the order in which blocks are decoded.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -23,7 +23,7 @@ use super::merge::{Pending, RunSource};
 
 /// Pieces at addresses of the call tree, all together: beyond that the file is not a runtime's.
 const MOST_PIECES: usize = 16 << 20;
-/// Addresses that stand for versions have this bit, which no address of a program has.
+/// Addresses that mean versions have this bit, which no address of a program has.
 const VERSION: u64 = 1 << 63;
 /// Bits of the address itself.
 const ADDRESS_BITS: u32 = 47;
@@ -36,14 +36,14 @@ type Cuts = Arc<[u64]>;
 /// What was at one return address.
 struct AddressVersions {
     cuts: Cuts,
-    /// Names of each part, one behind the other in lines; empty where no code is known.
+    /// Names of each part, one a line; empty if no code is known.
     names: Vec<Vec<u8>>,
 }
 
-/// See the module's text.
+/// The versions of a recording's addresses; see the head of this file.
 #[derive(Debug, Default)]
 pub struct CodeVersions {
-    /// By node; none where all its addresses had one piece of code.
+    /// By node; `None` if each of its addresses had one piece of code.
     cuts: Vec<Option<Cuts>>,
     /// The node of a node's part.
     nodes: HashMap<(u32, u32), u32>,
@@ -54,7 +54,7 @@ pub struct CodeVersions {
 pub struct NewNodes {
     /// Nodes behind the last one.
     pub nodes: Vec<Node>,
-    /// What their addresses stand for.
+    /// What their addresses mean.
     pub codes: Vec<Code>,
 }
 
@@ -77,7 +77,7 @@ impl CodeVersions {
             match &pending.source {
                 RunSource::Ready(ready) => versions.note_used(ready, &mut used),
                 RunSource::Blocks(blocks) => {
-                    // Each block for itself: a damaged one takes no other along.
+                    // Block by block: a damaged one does not hide the others.
                     for block in blocks {
                         if decoder.decode(file, std::slice::from_ref(block), &mut run).is_ok() {
                             versions.note_used(&run, &mut used);

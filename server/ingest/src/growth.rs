@@ -56,7 +56,7 @@ pub(super) struct Growth {
     save_every: Duration,
     saved: Option<OnSaved>,
     kin: Kin,
-    /// What generated code was where, once a block that says so was read.
+    /// Which generated code was at which addresses, after a block with such records was read.
     versions: Option<Arc<CodeVersions>>,
     /// What the process has inherited, once that is in the index.
     inherited: Option<Inherited>,
@@ -261,13 +261,13 @@ impl Growth {
         if running { self.snapshot(ending).map(Some) } else { self.finish(ending).map(Some) }
     }
 
-    /// Whether events were taken in before it was known that addresses of theirs had several pieces of code.
+    /// Whether events were merged before the records were read that split their nodes.
     fn has_late_versions(&self) -> bool {
         let has_events = self.parts.as_ref().is_some_and(|(engine, _)| engine.totals.counts.total > 0);
         has_events && self.versions.is_none() && !self.intake.generated.is_empty()
     }
 
-    /// Forgets what was taken in.
+    /// Discards everything that was read, so that the recording is read from its start.
     fn begin_anew(&mut self) -> io::Result<()> {
         self.parts = None;
         self.folder.invalidate()?;

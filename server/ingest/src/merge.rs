@@ -176,7 +176,7 @@ impl Merger {
     }
 
     /// Merges everything before `limit` (`None`: everything) into `engine`, whose chunks go to `sealer`. With a limit,
-    /// what is less than the engine's window before it is left for later. Events get the nodes that `versions` has.
+    /// what is less than the engine's window before it is left for later. Nodes of events are replaced by those of `versions`.
     ///
     /// # Errors
     /// When memory or disk runs out.

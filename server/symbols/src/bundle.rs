@@ -118,7 +118,7 @@ impl Bundle {
     }
 }
 
-/// Appends records of pieces of generated code; how many bytes that were. They are the recording's from then on.
+/// Appends records of pieces of generated code to a recording, and returns the number of bytes.
 ///
 /// # Errors
 /// When the output refuses.

@@ -1,4 +1,5 @@
-//! Generated code with the times at which it came: what runtimes log for `heaptrace run --names`.
+//! Reads the logs that runtimes write for `heaptrace run --names`: pieces of generated code with the times at which they
+//! were put at their addresses.
 //!
 //! ```text
 //! jit-PID.dump   perf's jitdump: node --perf-prof; CLOCK_MONOTONIC, nanoseconds
@@ -18,7 +19,7 @@ use super::state::{CallSite, place};
 
 /// Largest log that is read.
 const LARGEST: u64 = 4 << 30;
-/// How far two readings of the clock are trusted to agree where nothing is known to be wrong.
+/// Assumed error of a time of the monotonic clock.
 const MONOTONIC_WITHIN_NS: u64 = 5_000;
 /// The JVM's start and each time are whole milliseconds.
 const MILLISECONDS_WITHIN_NS: u64 = 5_000_000;
@@ -58,7 +59,7 @@ impl CodeLogs {
         logs
     }
 
-    /// Those at whose addresses, as far as backtraces have them, others were before or behind.
+    /// The pieces that share a return address of the recording with another piece.
     #[must_use]
     pub fn replaced(&self, trace: &Trace) -> Vec<&GeneratedCode> {
         let generated = |location: LocationId| match place(trace, location) {
@@ -85,7 +86,7 @@ impl CodeLogs {
     }
 }
 
-/// A file that is the user's own and was written since the process began.
+/// The bytes of a file that the user owns and that was written after the process started.
 fn read(path: &Path, started_unix_ns: u64) -> Option<Vec<u8>> {
     let meta = std::fs::symlink_metadata(path).ok()?;
     let written = u128::from(meta.mtime().max(0).cast_unsigned()) * 1_000_000_000 + 999_999_999;
@@ -113,7 +114,7 @@ fn jitdump(bytes: &[u8], pid: u32) -> Option<Vec<GeneratedCode>> {
     let mut at = is_known.then_some(word(8)? as usize)?;
     let mut pieces = Vec::new();
     let mut by_index: HashMap<u64, (Vec<u8>, u64)> = HashMap::new();
-    // What stands behind a record that is cut off was not written any more.
+    // A record that is cut off is the last one.
     while let (Some(kind), Some(len), Some(from_ns)) = (word(at), word(at + 4), long(at + 8)) {
         let len = len as usize;
         if len < 16 || bytes.len() - at < len {
@@ -193,7 +194,7 @@ fn method(text: &str) -> Option<String> {
     Some(format!("{result} {class}.{name}({})", parameters.join(", ")))
 }
 
-/// A type of a descriptor, and what stands behind it.
+/// The first type of a descriptor, and the rest of the text.
 fn type_name(text: &str) -> Option<(String, &str)> {
     let inner = text.trim_start_matches('[');
     let (name, rest) = match inner.strip_prefix('L') {

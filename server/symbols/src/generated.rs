@@ -47,7 +47,7 @@ const V8_OWN: [&str; 5] = ["Builtin", "BytecodeHandler", "Stub", "Handler", "Cal
 const JAVA_LIBRARY: [&str; 5] = ["java.", "javax.", "jdk.", "sun.", "com.sun."];
 
 impl GeneratedFunction {
-    /// What a text says that has a line for each function that may have been at the address: it is not certain which.
+    /// Parses a text with a line for each function that may have been at the address: it is not certain which.
     pub fn of_lines(text: &str, in_jvm: bool) -> Self {
         let mut functions: Vec<Self> = Vec::new();
         for function in text.lines().map(|line| Self::parse(line, in_jvm)) {

@@ -38,7 +38,7 @@ pub(super) struct Symbolization {
     pub(super) bundled: cache::CachedModules,
     /// Names of code that the process made itself.
     pub(super) jit: PerfMap,
-    /// The same with what was dropped, from logs.
+    /// The same from logs, with the names of code that was discarded.
     pub(super) logged: PerfMap,
     /// Addresses in `names`, and how many of them the cache on disk has.
     pub(super) known: usize,
@@ -305,13 +305,13 @@ fn cache_key(module: &ModuleFacts, located: &SymbolFiles) -> Arc<[u8]> {
     key.into()
 }
 
-/// Where the call of a location is: just before the return address, in the file of the module that it lies in.
-/// What was at a return address at some time, where several pieces of code were one behind the other.
+/// What was at a return address during one interval, if several pieces of code were there one after the other.
 pub(super) fn version_text(trace: &Trace, address: u64) -> Option<Arc<str>> {
     let call = trace.interpreted().call_at(address).filter(|call| call.code.language == GENERATED)?;
     (!call.code.function.is_empty()).then(|| String::from_utf8_lossy(&call.code.function).into())
 }
 
+/// Where the call of a location is: just before the return address, in the file of the module that contains it.
 pub(super) fn place(trace: &Trace, location: LocationId) -> CallSite {
     let found = trace.location(location);
     let address = found.pc.wrapping_sub(1);
