@@ -190,22 +190,33 @@ fn summed(by_recording: &mut Vec<(u32, f64)>) -> &[(u32, f64)] {
     by_recording
 }
 
+/// The probability of such a difference by chance.
+fn probability(p: f64) -> String {
+    // Where all recordings of a version are equal there is no chance, and zero is none that a person would write.
+    if p < 1e-99 { "p < 1e-99".to_owned() } else { format!("p {p:.1e}") }
+}
+
 fn text(answer: &FleetRegress) -> String {
     let (before, after) = (&answer.before, &answer.after);
     let mut out = format!(
-        "{}: {} in {} recordings → {}: {} in {} recordings (means, p {:.1e})\n",
+        "{}: {} in {} recordings → {}: {} in {} recordings (means, {})\n",
         crate::clean(&before.version),
         bytes(before.mean_bytes),
         before.recordings,
         crate::clean(&after.version),
         bytes(after.mean_bytes),
         after.recordings,
-        answer.total_p
+        probability(answer.total_p)
     );
     for row in &answer.rows {
         let since = row.since.as_ref().map_or_else(String::new, |since| format!("  since {}", crate::clean(since)));
         let sign = if row.change_bytes > 0.0 { "+" } else { "" };
-        out.push_str(&format!("{sign}{:>10}  p {:.1e}  {}{since}\n", bytes(row.change_bytes), row.p, row.stack.line()));
+        out.push_str(&format!(
+            "{sign}{:>10}  {}  {}{since}\n",
+            bytes(row.change_bytes),
+            probability(row.p),
+            row.stack.line()
+        ));
     }
     if answer.rows.is_empty() {
         out.push_str("no stack differs by more than chance\n");

@@ -56,6 +56,16 @@ impl CodeLogs {
             logs.pieces.extend(pieces);
             logs.files.push(path);
         }
+        // V8 writes another log beside its dump, which has nothing of use.
+        let rest = format!("-{}-v8.log", process.pid);
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_log = name.starts_with("isolate-0x") && name.ends_with(&rest);
+            if is_log && is_own(&path, process.started_unix_ns) {
+                logs.files.push(path);
+            }
+        }
         logs
     }
 
@@ -86,13 +96,17 @@ impl CodeLogs {
     }
 }
 
-/// The bytes of a file that the user owns and that was written after the process started.
-fn read(path: &Path, started_unix_ns: u64) -> Option<Vec<u8>> {
-    let meta = std::fs::symlink_metadata(path).ok()?;
+/// Whether the user owns a file, and it was written after the process started.
+fn is_own(path: &Path, started_unix_ns: u64) -> bool {
+    let Ok(meta) = std::fs::symlink_metadata(path) else { return false };
     let written = u128::from(meta.mtime().max(0).cast_unsigned()) * 1_000_000_000 + 999_999_999;
-    let is_own = meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw();
-    let is_new = written >= u128::from(started_unix_ns);
-    (is_own && is_new && meta.len() <= LARGEST).then(|| std::fs::read(path).ok())?
+    let is_users = meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw();
+    is_users && written >= u128::from(started_unix_ns) && meta.len() <= LARGEST
+}
+
+/// The bytes of such a file.
+fn read(path: &Path, started_unix_ns: u64) -> Option<Vec<u8>> {
+    is_own(path, started_unix_ns).then(|| std::fs::read(path).ok())?
 }
 
 /// Nanoseconds between the wall clock's zero and the monotonic clock's.
