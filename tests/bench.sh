@@ -2,7 +2,7 @@
 # Numbers and ratios, side by side: what recording costs, and a backtrace alone; how fast recordings are read, how well leaks are
 # judged, how fast the page is.
 #   tests/bench.sh [--quick] [--json] [overhead] [threads] [python] [looks] [reading] [verdicts] [page]      (no names: all)
-# Other options, and --json, go to the overhead bench alone. Nothing is asserted but the verdicts: goals stand beside
+# Other options, and --json, go to the overhead bench alone. Nothing is asserted but the verdicts: goals are beside
 # the results.
 set -euo pipefail
 cd "$(dirname "$0")/.."

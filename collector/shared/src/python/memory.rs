@@ -23,6 +23,11 @@ impl ObjectMemory {
         ObjectMemory { careful: PROVED.load(Ordering::Relaxed) < CAREFUL, page: 0 }
     }
 
+    /// Whether the kernel is asked for every page.
+    pub fn is_careful(&self) -> bool {
+        self.careful
+    }
+
     /// Counts a backtrace that was read as expected.
     pub fn proved(&self) {
         if self.careful {

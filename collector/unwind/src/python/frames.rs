@@ -138,6 +138,31 @@ impl<const MARKED: bool> FrameReader<MARKED> {
         }
     }
 
+    /// As [`FrameWord::read`], without asking the kernel.
+    ///
+    /// # Safety
+    /// The layout must be proved, and `frame` the innermost frame of the calling thread or what the one within leads to.
+    #[inline(always)]
+    pub unsafe fn read(&self, frame: u64) -> Option<(FrameWord, u64)> {
+        if frame & !ADDRESS != 0 || frame < 4096 || !frame.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: with a proved layout, a chain of the calling thread leads to its frames: the contract of `read`. All
+        // reads are of their fields.
+        unsafe {
+            let (instruction, mark) = if MARKED {
+                (load(frame + self.instruction), ((frame + self.mark) as *const u8).read_volatile())
+            } else {
+                (u64::from(((frame + self.instruction) as *const u32).read_volatile()), 0)
+            };
+            let word = FrameWord {
+                code: load(frame + self.code),
+                instruction_mark: instruction | u64::from(mark) << MARK_SHIFT,
+            };
+            (instruction >> MARK_SHIFT == 0).then(|| (word, load(frame + self.previous)))
+        }
+    }
+
     /// Whether the frame at `frame` runs this. Gives the next one outwards.
     ///
     /// # Safety
@@ -157,16 +182,6 @@ impl<const MARKED: bool> FrameReader<MARKED> {
             (differs == 0).then(|| load(frame + self.previous))
         }
     }
-}
-
-/// What most likely tells the frame at `frame` from others: its code object and its instruction.
-///
-/// # Safety
-/// A frame of the calling thread must be there.
-#[inline(always)]
-pub unsafe fn identity_of(layout: &PythonLayout, frame: u64) -> u64 {
-    // SAFETY: a frame of the calling thread is there: the contract of `identity_of`. Both reads are of its fields.
-    unsafe { load(frame + u64::from(layout.frame_code)).rotate_left(13) ^ load_instruction(layout, frame) }
 }
 
 /// The instruction of the frame at `frame`.

@@ -1,94 +1,103 @@
-//! Python stacks that were seen before: their words in sequence, found by a hash of all words.
+//! Python stacks that were seen before, as a tree of frames: a node is a frame with all frames outside of it, so equal
+//! stacks are the same node.
 //!
 //! ```text
-//! heads[hash]  stack number + 1            what was met last with this head
-//! stack        hash of all words, first word, count, next with the same head
-//! words        FrameWord, FrameWord, …     innermost first
+//! heads[outer node, word]   node        the one that was inserted last with this head
+//! node                      word, outer node, next node with the same head, address of its instruction; node 0: no frame
+//! last                      words and nodes of the stack that was read last
 //! ```
-//! When the memory is used up, all entries are dropped, and the next memory is larger, up to a limit.
+//! A stack is read from the innermost frame outwards. The frames that it has in common with the last one, counted from the
+//! outermost, have their nodes already; only those within are looked up. When the memory is used up, all entries are
+//! dropped, and the next memory is larger, up to a limit.
 
-use super::frames::{FrameReader, FrameWord, MOST_FRAMES, are_marked, identity_of};
+use super::frames::{FrameReader, FrameWord, MOST_FRAMES, are_marked};
 use crate::Array;
 use tracehound_shared::python::{ObjectMemory, PythonInterpreter, PythonLayout};
 
-/// Words of the first memory and of the largest.
-const FIRST_WORDS: usize = 8 << 10;
-const MOST_WORDS: usize = 512 << 10;
-/// A stack for so many words.
-const WORDS_PER_STACK: usize = 8;
+/// Nodes of the first memory and of the largest, which is more than a stack can have.
+const FIRST_NODES: usize = 8 << 10;
+const MOST_NODES: usize = 256 << 10;
+/// Frames that there is room for at first.
+const FIRST_FRAMES: usize = 256;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct StackEntry {
-    hash: u64,
-    first: u32,
-    count: u32,
-    /// Number + 1 of the next stack with the same head.
+struct FrameNode {
+    word: FrameWord,
+    outer: u32,
     next: u32,
+    /// The address that stands for its instruction in the call tree; 0: nobody has asked yet.
+    address: u64,
+}
+
+struct KnownMemory {
+    heads: Array<u32>,
+    nodes: Array<FrameNode>,
+    /// Nodes in use, node 0 included.
+    used: usize,
 }
 
 /// See the module's text.
 pub struct KnownStacks {
     memory: Option<KnownMemory>,
-    stacks: usize,
-    words: usize,
-    /// How often everything was forgotten: numbers of stacks and words are of one such time.
+    last: LastRead,
+    /// How often everything was forgotten: numbers of nodes are of one such time.
     pub forgotten: u32,
 }
 
-struct KnownMemory {
-    heads: Array<u32>,
-    stacks: Array<StackEntry>,
-    words: Array<FrameWord>,
+/// The stack that was read last, and room for the next one.
+struct LastRead {
+    /// Words, innermost first.
+    words: Option<Array<FrameWord>>,
+    /// Where the next one is read.
+    next_words: Option<Array<FrameWord>>,
+    /// Nodes, outermost first.
+    nodes: Option<Array<u32>>,
+    /// 0: none.
+    count: usize,
 }
 
 impl KnownMemory {
-    fn with_words(words: usize) -> Option<KnownMemory> {
-        let stacks = words / WORDS_PER_STACK;
-        let (heads, stacks, words) = (Array::new(stacks * 2), Array::new(stacks), Array::new(words));
-        match (heads, stacks, words) {
-            (Some(heads), Some(stacks), Some(words)) => Some(KnownMemory { heads, stacks, words }),
-            (heads, stacks, words) => {
+    fn with_nodes(count: usize) -> Option<KnownMemory> {
+        match (Array::new(count), Array::new(count)) {
+            (Some(heads), Some(nodes)) => Some(KnownMemory { heads, nodes, used: 1 }),
+            (heads, nodes) => {
                 // SAFETY: nobody uses them.
                 unsafe {
                     heads.into_iter().for_each(|mut array| array.release());
-                    stacks.into_iter().for_each(|mut array| array.release());
-                    words.into_iter().for_each(|mut array| array.release());
+                    nodes.into_iter().for_each(|mut array| array.release());
                 }
                 None
             }
         }
     }
 
-    /// The head of a hash.
-    #[inline(always)]
-    fn head(&self, hash: u64) -> *mut u32 {
+    /// The node of a frame with these frames outside; `None`: there is no room for it.
+    #[inline]
+    fn inside(&mut self, outer: u32, word: FrameWord) -> Option<u32> {
+        let hash = word.mixed_into(u64::from(outer).wrapping_mul(0xA24B_AED4_963E_E407));
         // A power of two is not promised: arrays are whole pages.
         let index = ((hash >> 32) * self.heads.len() as u64) >> 32;
-        self.heads.as_ptr().wrapping_add(index as usize)
-    }
-
-    /// # Safety
-    /// `first` and `count` must be of words in use.
-    unsafe fn words(&self, first: usize, count: usize) -> &[FrameWord] {
-        // SAFETY: the words are in use, hence written and inside the array: the contract of `words`.
-        unsafe { core::slice::from_raw_parts(self.words.as_ptr().add(first), count) }
-    }
-
-    /// The number of the stack with these words, which have this hash.
-    fn find(&self, hash: u64, words: &[FrameWord]) -> Option<u32> {
-        // SAFETY: numbers lead to stacks in use, and these to words in use.
+        // SAFETY: the index is below the number of heads. Heads and nodes lead to nodes in use.
         unsafe {
-            let mut number = *self.head(hash);
+            let head = self.heads.as_ptr().add(index as usize);
+            let mut number = *head;
             while number != 0 {
-                let entry = *self.stacks.as_ptr().add(number as usize - 1);
-                if entry.hash == hash && self.words(entry.first as usize, entry.count as usize) == words {
-                    return Some(number - 1);
+                let node = &*self.nodes.as_ptr().add(number as usize);
+                if node.outer == outer && node.word == word {
+                    return Some(number);
                 }
-                number = entry.next;
+                number = node.next;
             }
+            if self.used >= self.nodes.len().min(MOST_NODES) {
+                return None;
+            }
+            let number = self.used as u32;
+            self.nodes.as_ptr().add(self.used).write(FrameNode { word, outer, next: *head, address: 0 });
+            self.used += 1;
+            *head = number;
+            Some(number)
         }
-        None
     }
 
     /// # Safety
@@ -97,143 +106,168 @@ impl KnownMemory {
         // SAFETY: the caller uses nothing afterwards: the contract of `release`.
         unsafe {
             self.heads.release();
-            self.stacks.release();
-            self.words.release();
+            self.nodes.release();
+        }
+    }
+}
+
+impl LastRead {
+    /// Where the words of the next stack are written, and how many there is room for: more than `count`.
+    fn room_behind(&mut self, count: usize) -> Option<(*mut FrameWord, usize)> {
+        if self.next_words.as_ref().is_none_or(|words| words.len() <= count) {
+            grow(&mut self.next_words, count)?;
+        }
+        let words = self.next_words.as_ref()?;
+        if self.nodes.as_ref().is_none_or(|nodes| nodes.len() < words.len()) {
+            grow(&mut self.nodes, words.len())?;
+        }
+        Some((words.as_ptr(), words.len()))
+    }
+
+    /// Frames, from the outermost one on, that the last stack and the next one with `count` frames have in common.
+    fn common(&self, count: usize) -> usize {
+        let (Some(words), Some(next)) = (&self.words, &self.next_words) else { return 0 };
+        // SAFETY: so many words were written to both.
+        let (last, next) = unsafe {
+            (core::slice::from_raw_parts(words.as_ptr(), self.count), core::slice::from_raw_parts(next.as_ptr(), count))
+        };
+        last.iter().rev().zip(next.iter().rev()).take_while(|(one, other)| one == other).count()
+    }
+}
+
+fn grow<T>(array: &mut Option<Array<T>>, count: usize) -> Option<()> {
+    match array {
+        // SAFETY: no pointer into the array is held.
+        Some(array) => unsafe { array.grow(count * 2) },
+        None => {
+            *array = Some(Array::new(FIRST_FRAMES.max(count * 2))?);
+            Some(())
         }
     }
 }
 
 impl KnownStacks {
     pub const fn new() -> KnownStacks {
-        KnownStacks { memory: None, stacks: 0, words: 0, forgotten: 0 }
+        let last = LastRead { words: None, next_words: None, nodes: None, count: 0 };
+        KnownStacks { memory: None, last, forgotten: 0 }
     }
 
-    /// Compares the words of the stack that are numbered from `first` with the frames of the calling thread, from the
-    /// word at `from` on, which is that of `frame`.
+    /// Whether the stack `number` is that of the calling thread, whose innermost frame is `top`.
     ///
     /// # Safety
-    /// `frame` must be 0 or the frame of the calling thread at that place of its chain; the words must be of a stack that
-    /// was learnt since everything was forgotten last.
+    /// `top` must be the innermost frame of the calling thread, and the stack must have been learnt since everything was
+    /// forgotten last.
     #[inline(always)]
-    pub unsafe fn compare(&self, first: u32, from: u32, count: u32, layout: &PythonLayout, frame: u64) -> Compared {
-        // SAFETY: the caller keeps the contract of `compare`, which covers this call; `are_marked` chooses the reader.
+    pub unsafe fn is_unchanged(&self, number: u32, layout: &PythonLayout, top: u64) -> bool {
+        // SAFETY: the caller keeps the contract of `is_unchanged`, which covers this call; `are_marked` chooses the reader.
         unsafe {
             if are_marked(layout) {
-                self.compare_by(FrameReader::<true>::new(layout), first, from, count, layout, frame)
+                self.is_unchanged_by(FrameReader::<true>::new(layout), number, top)
             } else {
-                self.compare_by(FrameReader::<false>::new(layout), first, from, count, layout, frame)
+                self.is_unchanged_by(FrameReader::<false>::new(layout), number, top)
             }
         }
     }
 
     /// # Safety
-    /// As for [`compare`](Self::compare).
+    /// As for [`is_unchanged`](Self::is_unchanged).
     #[inline(always)]
-    unsafe fn compare_by<const MARKED: bool>(
-        &self,
-        reader: FrameReader<MARKED>,
-        first: u32,
-        from: u32,
-        count: u32,
-        layout: &PythonLayout,
-        frame: u64,
-    ) -> Compared {
-        let Some(memory) = &self.memory else { return Compared::Leaves { place: from, frame, word: 0 } };
-        let mut frame = frame;
-        // SAFETY: the words are in use, and `frame` is 0 or the calling thread's: the contract of `compare`. A frame is
-        // looked at after the one within it, which leads to it.
-        unsafe {
-            let start = memory.words.as_ptr().add(first as usize).cast_const();
-            let (mut at, end) = (start.add(from as usize), start.add(count as usize));
-            while frame != 0 {
-                let next = if at == end { None } else { reader.next_if_unchanged(&*at, frame) };
-                match next {
+    unsafe fn is_unchanged_by<const MARKED: bool>(&self, reader: FrameReader<MARKED>, number: u32, top: u64) -> bool {
+        let Some(memory) = &self.memory else { return false };
+        let nodes = memory.nodes.as_ptr().cast_const();
+        let (mut number, mut frame) = (number, top);
+        while frame != 0 && number != 0 {
+            // SAFETY: the stack was learnt since everything was forgotten last, so its nodes are in use. `frame` is the
+            // calling thread's: a frame is looked at after the one within it, which leads to it.
+            unsafe {
+                let node = &*nodes.add(number as usize);
+                match reader.next_if_unchanged(&node.word, frame) {
                     Some(previous) => frame = previous,
-                    None => {
-                        let word = identity_of(layout, frame);
-                        return Compared::Leaves { place: at.offset_from(start) as u32, frame, word };
-                    }
+                    None => return false,
                 }
-                at = at.add(1);
-            }
-            if at == end {
-                Compared::Unchanged
-            } else {
-                Compared::Leaves { place: at.offset_from(start) as u32, frame, word: 0 }
+                number = node.outer;
             }
         }
+        frame == 0 && number == 0
     }
 
     /// Reads the stack whose innermost frame is `top`, and gives its number: that of the same stack, if it was seen before.
-    /// `None` when it is not as it must be, or there is no memory.
+    /// `None` when it is not as it must be, or there is no memory. [`last_frames`](Self::last_frames) has its frames then.
     ///
     /// # Safety
     /// `top` must be the innermost frame of the calling thread.
     pub unsafe fn learn(&mut self, interpreter: &PythonInterpreter, top: u64) -> Option<u32> {
+        // SAFETY: `top` is the innermost frame of the calling thread: the contract of `learn`.
+        let count = unsafe { self.read(interpreter.layout, top) }?;
         loop {
-            let room = self.memory.as_ref().map_or(0, |memory| {
-                let stacks = memory.stacks.len().min(memory.heads.len()).saturating_sub(self.stacks);
-                if stacks == 0 { 0 } else { memory.words.len().saturating_sub(self.words) }
-            });
-            // SAFETY: `top` is the innermost frame of the calling thread: the contract of `learn`. The memory has
-            // `room` words behind those in use.
-            match unsafe { self.read(interpreter.layout, top, room) } {
-                ReadStack::Whole { count, hash } => return self.find_or_put(count, hash),
-                ReadStack::NoRoom => self.make_room()?,
-                ReadStack::Broken => return None,
+            if let Some(number) = self.find_or_insert(count) {
+                return Some(number);
             }
+            self.make_room()?;
         }
     }
 
-    /// Reads the chain into the free words.
-    unsafe fn read(&mut self, layout: &PythonLayout, top: u64, room: usize) -> ReadStack {
+    /// Reads the chain into the words of the next stack, and gives their number.
+    ///
+    /// # Safety
+    /// `top` must be the innermost frame of the calling thread.
+    unsafe fn read(&mut self, layout: &PythonLayout, top: u64) -> Option<usize> {
         let mut memory = ObjectMemory::for_backtrace();
-        let (mut frame, mut count, mut hash) = (top, 0, 0);
-        while frame != 0 {
-            if count >= room {
-                return ReadStack::NoRoom;
-            }
-            let Some((word, previous)) = FrameWord::read(layout, &mut memory, frame) else { return ReadStack::Broken };
-            let Some(own) = &self.memory else { return ReadStack::NoRoom };
-            // SAFETY: `count` is below the room behind the words in use.
-            unsafe { own.words.as_ptr().add(self.words + count).write(word) };
-            hash = word.mixed_into(hash);
-            count += 1;
-            if count >= MOST_FRAMES {
-                return ReadStack::Broken;
-            }
-            frame = previous;
+        if memory.is_careful() || !are_marked(layout) {
+            return self.read_by(top, |frame| FrameWord::read(layout, &mut memory, frame));
         }
-        ReadStack::Whole { count, hash }
+        let reader = FrameReader::<true>::new(layout);
+        // SAFETY: the layout is proved, and `read_by` follows the chain from `top` on, the innermost frame of the calling
+        // thread: the contract of `read`.
+        self.read_by(top, |frame| unsafe { reader.read(frame) })
     }
 
-    /// The number of the stack whose words have just been read, behind those in use.
-    fn find_or_put(&mut self, count: usize, hash: u64) -> Option<u32> {
-        let memory = self.memory.as_ref()?;
-        // SAFETY: the words have just been written.
-        let words = unsafe { memory.words(self.words, count) };
-        if let Some(number) = memory.find(hash, words) {
-            return Some(number);
+    #[inline(always)]
+    fn read_by(&mut self, top: u64, mut word_of: impl FnMut(u64) -> Option<(FrameWord, u64)>) -> Option<usize> {
+        let (mut frame, mut count) = (top, 0);
+        while count < MOST_FRAMES {
+            let (words, room) = self.last.room_behind(count)?;
+            while count < room {
+                if frame == 0 {
+                    return Some(count);
+                }
+                let (word, previous) = word_of(frame)?;
+                // SAFETY: below the room.
+                unsafe { words.add(count).write(word) };
+                count += 1;
+                frame = previous;
+            }
         }
-        let number = u32::try_from(self.stacks).ok()?;
-        let entry = |next| StackEntry { hash, first: self.words as u32, count: count as u32, next };
-        // SAFETY: there is room for a stack.
+        None
+    }
+
+    /// The number of the stack whose `count` words have just been read; `None`: there is no room for it.
+    fn find_or_insert(&mut self, count: usize) -> Option<u32> {
+        let last = &mut self.last;
+        let common = last.common(count);
+        // Until it is whole there is no last stack.
+        last.count = 0;
+        let memory = self.memory.as_mut()?;
+        let (nodes, words) = (last.nodes.as_ref()?.as_ptr(), last.next_words.as_ref()?.as_ptr());
+        // SAFETY: both arrays have room for `count` elements; the nodes of the common frames are those of the last stack.
         unsafe {
-            let head = memory.head(hash);
-            memory.stacks.as_ptr().add(self.stacks).write(entry(*head));
-            *head = number + 1;
+            let mut number = if common > 0 { *nodes.add(common - 1) } else { 0 };
+            for index in common..count {
+                number = memory.inside(number, *words.add(count - 1 - index))?;
+                nodes.add(index).write(number);
+            }
+            core::mem::swap(&mut last.words, &mut last.next_words);
+            last.count = count;
+            Some(number)
         }
-        self.stacks += 1;
-        self.words += count;
-        Some(number)
     }
 
     /// Forgets all, for memory that is larger unless it is the largest.
     fn make_room(&mut self) -> Option<()> {
-        let words = match &mut self.memory {
-            None => FIRST_WORDS,
-            Some(memory) if memory.words.len() < MOST_WORDS => memory.words.len() * 4,
-            Some(_) if self.words == 0 => return None,
+        let count = match &mut self.memory {
+            None => FIRST_NODES,
+            Some(memory) if memory.nodes.len() < MOST_NODES => memory.nodes.len() * 4,
+            Some(memory) if memory.used == 1 => return None,
             Some(_) => {
                 self.forget();
                 return Some(());
@@ -244,83 +278,78 @@ impl KnownStacks {
             // SAFETY: it has just been taken out.
             unsafe { memory.release() };
         }
-        self.memory = KnownMemory::with_words(words);
+        self.memory = KnownMemory::with_nodes(count.min(MOST_NODES));
         self.memory.is_some().then_some(())
     }
 
-    /// The first word of a stack, and how many there are.
-    ///
-    /// # Safety
-    /// The stack must have been learnt since everything was forgotten last.
-    pub unsafe fn extent(&self, number: u32) -> (u32, u32) {
-        let Some(memory) = &self.memory else { return (0, 0) };
-        // SAFETY: the stack was learnt since everything was forgotten last, so its entry is there: the contract of
-        // `extent`.
-        let entry = unsafe { *memory.stacks.as_ptr().add(number as usize) };
-        (entry.first, entry.count)
+    /// The frames of the stack that was learnt last, innermost first.
+    pub fn last_frames(&self) -> &[FrameWord] {
+        let Some(words) = &self.last.words else { return &[] };
+        // SAFETY: so many words were written.
+        unsafe { core::slice::from_raw_parts(words.as_ptr(), self.last.count) }
     }
 
-    /// The frames of a stack, innermost first.
+    /// The word of that stack's frame with `left` frames from this one on outwards; `None` for 0.
+    pub fn last_word(&self, left: usize) -> Option<FrameWord> {
+        let frames = self.last_frames();
+        frames.get(frames.len().checked_sub(left)?).copied()
+    }
+
+    /// The address that represents a frame of the stack that was learnt last in the call tree; the frame has `left` frames
+    /// from this one on outwards. `None` when it is none of the program's code.
     ///
     /// # Safety
-    /// As for [`extent`](Self::extent).
-    pub unsafe fn frames(&self, number: u32) -> &[FrameWord] {
-        let Some(memory) = &self.memory else { return &[] };
-        // SAFETY: the stack was learnt since everything was forgotten last, so its words are in use: the contract of
-        // `frames`.
+    /// The frames of that stack must exist.
+    pub unsafe fn address(
+        &mut self,
+        interpreter: &PythonInterpreter,
+        memory: &mut ObjectMemory,
+        left: usize,
+    ) -> Option<u64> {
+        let numbers = self.last.nodes.as_ref().filter(|_| 0 < left && left <= self.last.count)?;
+        let nodes = &self.memory.as_ref()?.nodes;
+        // SAFETY: below the number of frames, whose nodes are in use. The frame exists: the contract of `address`.
         unsafe {
-            let (first, count) = self.extent(number);
-            memory.words(first as usize, count as usize)
+            let number = *numbers.as_ptr().add(left - 1);
+            let node = &mut *nodes.as_ptr().add(number as usize);
+            if node.address == 0 {
+                node.address = node.word.address(interpreter, memory)?;
+            }
+            Some(node.address)
         }
     }
 
     pub fn forget(&mut self) {
-        if let Some(memory) = &self.memory
-            && self.stacks > 0
+        self.last.count = 0;
+        if let Some(memory) = &mut self.memory
+            && memory.used > 1
         {
+            memory.used = 1;
             // SAFETY: the whole array.
             unsafe { core::ptr::write_bytes(memory.heads.as_ptr(), 0, memory.heads.len()) };
         }
-        (self.stacks, self.words) = (0, 0);
         self.forgotten = self.forgotten.wrapping_add(1);
     }
 
     /// # Safety
     /// Nothing may be used afterwards.
     pub unsafe fn release(&mut self) {
-        if let Some(mut memory) = self.memory.take() {
-            // SAFETY: it has just been taken out.
-            unsafe { memory.release() };
+        let last = &mut self.last;
+        last.count = 0;
+        // SAFETY: the caller uses nothing afterwards: the contract of `release`. Everything is taken out before it is
+        // released.
+        unsafe {
+            self.memory.take().into_iter().for_each(|mut memory| memory.release());
+            last.words.take().into_iter().for_each(|mut array| array.release());
+            last.next_words.take().into_iter().for_each(|mut array| array.release());
+            last.nodes.take().into_iter().for_each(|mut array| array.release());
         }
     }
 
     pub fn bytes(&self) -> usize {
-        self.memory.as_ref().map_or(0, |memory| memory.heads.bytes() + memory.stacks.bytes() + memory.words.bytes())
+        let LastRead { words, next_words, nodes, .. } = &self.last;
+        self.memory.as_ref().map_or(0, |memory| memory.heads.bytes() + memory.nodes.bytes())
+            + [words, next_words].into_iter().flatten().map(Array::bytes).sum::<usize>()
+            + nodes.as_ref().map_or(0, Array::bytes)
     }
-}
-
-/// What [`KnownStacks::compare`] finds.
-pub enum Compared {
-    /// All words are unchanged, and there are no more frames.
-    Unchanged,
-    /// The first place at which the stack is another one.
-    Leaves {
-        /// Its number, from the innermost frame.
-        place: u32,
-        /// The frame there; 0: the stack has ended.
-        frame: u64,
-        /// Its [`identity_of`], or 0.
-        word: u64,
-    },
-}
-
-enum ReadStack {
-    /// So many frames, and the hash of all.
-    Whole {
-        count: usize,
-        hash: u64,
-    },
-    NoRoom,
-    /// Not as it must be.
-    Broken,
 }

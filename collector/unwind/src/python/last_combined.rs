@@ -47,8 +47,9 @@ pub struct KnownCall {
 
 /// See the module's text.
 pub struct LastCombined {
-    /// The Python stack.
-    pub stack: Option<u32>,
+    /// Words of the Python stack, innermost first, and their number.
+    words: Option<Array<FrameWord>>,
+    count: usize,
     /// Calls of the last backtrace, outermost first.
     known: Option<Array<EvaluationCall>>,
     /// Those of the next one that are not among them, innermost first.
@@ -63,12 +64,26 @@ pub struct LastCombined {
 
 impl LastCombined {
     pub const fn new() -> LastCombined {
-        LastCombined { stack: None, known: None, next: None, known_len: 0, next_len: 0, common: 0, is_open: false }
+        LastCombined {
+            words: None,
+            count: 0,
+            known: None,
+            next: None,
+            known_len: 0,
+            next_len: 0,
+            common: 0,
+            is_open: false,
+        }
     }
 
-    /// Begins the next backtrace, with these Python frames; `last` are those of [`stack`](Self::stack).
-    pub fn begin(&mut self, frames: &[FrameWord], last: &[FrameWord]) {
+    /// Begins the next backtrace, with these Python frames.
+    pub fn begin(&mut self, frames: &[FrameWord]) {
         self.next_len = 0;
+        let last = match &self.words {
+            // SAFETY: so many words were written.
+            Some(words) => unsafe { core::slice::from_raw_parts(words.as_ptr(), self.count) },
+            None => &[],
+        };
         let pairs = frames.iter().rev().zip(last.iter().rev());
         self.common = pairs.take_while(|(one, other)| one == other).count();
         self.cut_to(self.common);
@@ -146,14 +161,33 @@ impl LastCombined {
         }
     }
 
-    /// The backtrace is complete, and is of this Python stack.
-    pub fn commit(&mut self, stack: u32) {
-        self.stack = Some(stack);
+    /// The backtrace is complete, and is of these Python frames.
+    pub fn commit(&mut self, frames: &[FrameWord]) {
+        self.count = 0;
+        if self.words.as_ref().is_none_or(|words| words.len() < frames.len()) && self.grow(frames.len()).is_none() {
+            self.forget();
+            return;
+        }
+        let Some(words) = &self.words else { return };
+        // SAFETY: there is room for them, and they are in another array.
+        unsafe { words.as_ptr().copy_from_nonoverlapping(frames.as_ptr(), frames.len()) };
+        self.count = frames.len();
+    }
+
+    fn grow(&mut self, count: usize) -> Option<()> {
+        match &mut self.words {
+            // SAFETY: no pointer into the array is held.
+            Some(words) => unsafe { words.grow(count * 2) },
+            None => {
+                self.words = Some(Array::new(FIRST_CALLS.max(count * 2))?);
+                Some(())
+            }
+        }
     }
 
     /// Forgets the backtrace.
     pub fn forget(&mut self) {
-        (self.stack, self.known_len, self.next_len, self.common) = (None, 0, 0, 0);
+        (self.count, self.known_len, self.next_len, self.common) = (0, 0, 0, 0);
     }
 
     /// # Safety
@@ -165,11 +199,14 @@ impl LastCombined {
         unsafe {
             self.known.take().into_iter().for_each(|mut array| array.release());
             self.next.take().into_iter().for_each(|mut array| array.release());
+            self.words.take().into_iter().for_each(|mut array| array.release());
         }
     }
 
     pub fn bytes(&self) -> usize {
-        self.known.as_ref().map_or(0, Array::bytes) + self.next.as_ref().map_or(0, Array::bytes)
+        self.known.as_ref().map_or(0, Array::bytes)
+            + self.next.as_ref().map_or(0, Array::bytes)
+            + self.words.as_ref().map_or(0, Array::bytes)
     }
 }
 

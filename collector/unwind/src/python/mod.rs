@@ -4,10 +4,10 @@
 //! capture ─▶ native node, INTERPRETED? ─no─▶ done                     stacks without the evaluation loop: nothing added
 //!                │ yes
 //!                ▼
-//!            recent: what was met last at this innermost frame, word for word ─▶ combined node      (nearly every event)
+//!            recent: what was met last at this innermost frame, frame by frame ─▶ combined node      (nearly every event)
 //!                │ other words
 //!                ▼
-//!            known stacks: by all words ─▶ number of the Python stack ─▶ pairs: (native node, Python stack) ─▶ combined node
+//!            known stacks: a tree of frames ─▶ number of the Python stack ─▶ pairs: (native node, Python stack) ─▶ combined node
 //!                                                                            │ new
 //!                                                                            ▼
 //!                                                             interleave, from the innermost frame outwards
@@ -28,7 +28,6 @@ mod pair;
 mod recent;
 
 use crate::{Captured, HEURISTIC, TRUNCATED};
-use frames::FrameWord;
 use known::KnownStacks;
 pub use loop_parts::is_evaluation;
 use pair::{Combined, Pairs};
@@ -118,13 +117,8 @@ impl PythonStacks {
         };
         let known = self.pairs.find(native.node, stack, top.is_certain);
         let combined = known.or_else(|| {
-            // SAFETY: the frames have just been read, and exist while the calling thread is here. Both stacks were
-            // learnt since `known` forgot last: `pairs` forgets the last one then.
-            unsafe {
-                let frames: &[FrameWord] = self.known.frames(stack);
-                let last = self.pairs.last_stack().map_or(&[][..], |last| self.known.frames(last));
-                self.pairs.combine(interpreter, native, (stack, frames), last, top.is_certain, tree)
-            }
+            // SAFETY: the frames have just been read, and exist while the calling thread is here.
+            unsafe { self.pairs.combine(interpreter, native, &mut self.known, top.is_certain, tree) }
         });
         let Some(combined) = combined else {
             if ObjectMemory::failed() {
@@ -138,7 +132,7 @@ impl PythonStacks {
                 self.pairs.keep(native.node, stack, top.is_certain, combined);
             }
             // SAFETY: `top` is the innermost frame of the calling thread, and `stack` has just been learnt.
-            unsafe { self.recent.keep(interpreter.layout, native, top, self.known.extent(stack), combined) };
+            unsafe { self.recent.keep(interpreter.layout, native, top, stack, combined) };
         }
         with(native, combined)
     }

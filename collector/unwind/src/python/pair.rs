@@ -1,14 +1,18 @@
 //! A native backtrace and a Python stack, put together.
 
-use super::frames::{FrameRole, FrameWord};
+use super::frames::FrameRole;
 use super::is_evaluation;
+use super::known::KnownStacks;
 use super::last_combined::{EvaluationCall, LastCombined};
 use crate::{Array, Captured, TRUNCATED};
 use tracehound_shared::call_tree::{CallTree, NodeId};
 use tracehound_shared::python::{ObjectMemory, PythonInterpreter};
 
-/// Pairs that are remembered: each has one place.
-const PAIRS: usize = 8192;
+/// Places for pairs at first and at most. There are more of them when many pairs have taken the place of others.
+const FIRST_PAIRS: usize = 8 << 10;
+const MOST_PAIRS: usize = 128 << 10;
+/// Places where a pair may be, one behind the other.
+const PLACES_OF_PAIR: usize = 2;
 
 /// A combined backtrace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,13 +21,14 @@ pub struct Combined {
     pub flags: u8,
 }
 
-/// Zero: nothing. The stack's number is kept plus one.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct PairSlot {
     native: u32,
     stack: u32,
     node: u32,
+    /// [`Pairs::generation`]; another one: nothing.
+    generation: u16,
     flags: u8,
     is_certain: bool,
 }
@@ -31,61 +36,104 @@ struct PairSlot {
 /// See the module's text.
 pub struct Pairs {
     slots: Option<Array<PairSlot>>,
+    /// How many there are: a power of two.
+    places: usize,
+    /// Pairs that were replaced since there are so many places.
+    replaced: usize,
+    /// Of what is not forgotten; never 0, which fresh memory has.
+    generation: u16,
     /// Addresses of the combined backtrace, innermost first, and the generations of their code.
     scratch: Option<Array<(u64, u32)>>,
     last: LastCombined,
 }
 
-fn place(native: NodeId, stack: u32) -> usize {
-    let mixed = (native.0 ^ stack.rotate_left(15)).wrapping_mul(0x9E37_79B1);
-    (mixed >> 16) as usize % PAIRS
+/// The first place where a pair may be.
+fn place(native: u32, stack: u32, places: usize) -> usize {
+    let mixed = (u64::from(native) << 32 | u64::from(stack)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 40) as usize & (places - PLACES_OF_PAIR)
 }
 
 impl Pairs {
     pub const fn new() -> Pairs {
-        Pairs { slots: None, scratch: None, last: LastCombined::new() }
+        Pairs { slots: None, places: FIRST_PAIRS, replaced: 0, generation: 1, scratch: None, last: LastCombined::new() }
     }
 
     /// The backtrace of a pair that was combined before.
     #[inline]
     pub fn find(&self, native: NodeId, stack: u32, is_certain: bool) -> Option<Combined> {
         let slots = self.slots.as_ref()?;
-        // SAFETY: in bounds.
-        let slot = unsafe { *slots.as_ptr().add(place(native, stack)) };
-        (slot.native == native.0 && slot.stack == stack + 1 && slot.is_certain == is_certain)
-            .then_some(Combined { node: NodeId(slot.node), flags: slot.flags })
+        let first = place(native.0, stack, self.places);
+        (first..first + PLACES_OF_PAIR).find_map(|index| {
+            // SAFETY: in bounds.
+            let slot = unsafe { &*slots.as_ptr().add(index) };
+            let is_same = slot.native == native.0 && slot.stack == stack && slot.is_certain == is_certain;
+            let is_known = is_same && slot.generation == self.generation;
+            is_known.then_some(Combined { node: NodeId(slot.node), flags: slot.flags })
+        })
     }
 
     pub fn keep(&mut self, native: NodeId, stack: u32, is_certain: bool, combined: Combined) {
         if self.slots.is_none() {
-            self.slots = Array::new(PAIRS);
+            self.slots = Array::new(self.places);
+        } else if self.replaced > self.places / 2 && self.places < MOST_PAIRS {
+            self.grow();
         }
         let Some(slots) = &self.slots else { return };
+        let generation = self.generation;
         let Combined { node, flags } = combined;
+        let slot = PairSlot { native: native.0, stack, node: node.0, generation, flags, is_certain };
+        let first = place(native.0, stack, self.places);
         // SAFETY: in bounds.
-        unsafe {
-            let slot = slots.as_ptr().add(place(native, stack));
-            slot.write(PairSlot { native: native.0, stack: stack + 1, node: node.0, flags, is_certain });
+        let is_free = |index: usize| unsafe { (*slots.as_ptr().add(index)).generation != generation };
+        let index = (first..first + PLACES_OF_PAIR).find(|&index| is_free(index)).unwrap_or_else(|| {
+            self.replaced += 1;
+            first + self.replaced % PLACES_OF_PAIR
+        });
+        // SAFETY: in bounds.
+        unsafe { slots.as_ptr().add(index).write(slot) };
+    }
+
+    /// Moves the pairs to four times as many places; where there is no memory for them, the places stay.
+    #[cold]
+    fn grow(&mut self) {
+        self.replaced = 0;
+        let places = self.places * 4;
+        let (Some(new), Some(old)) = (Array::<PairSlot>::new(places), &mut self.slots) else { return };
+        for index in 0..self.places {
+            // SAFETY: both are in bounds.
+            unsafe {
+                let slot = *old.as_ptr().add(index);
+                if slot.generation == self.generation {
+                    let first = new.as_ptr().add(place(slot.native, slot.stack, places));
+                    let is_first_free = (*first).generation != self.generation;
+                    first.add(usize::from(!is_first_free)).write(slot);
+                }
+            }
         }
+        // SAFETY: nothing of it is used any more.
+        unsafe { old.release() };
+        *old = new;
+        self.places = places;
     }
 
-    /// The Python stack that was combined last.
-    pub fn last_stack(&self) -> Option<u32> {
-        self.last.stack
-    }
-
+    /// Forgets all pairs, keeps the memory.
     pub fn forget(&mut self) {
         self.last.forget();
+        self.replaced = 0;
+        self.generation = self.generation.wrapping_add(1);
+        if self.generation != 0 {
+            return;
+        }
+        self.generation = 1;
         if let Some(slots) = &self.slots {
             // SAFETY: the whole array, whose elements may be zero.
             unsafe { core::ptr::write_bytes(slots.as_ptr(), 0, slots.len()) };
         }
     }
 
-    /// Puts the frames of a Python stack into a native backtrace: each part of the chain before the call of the evaluation
-    /// loop that runs it. `None` when they do not belong together. What lies outside of a call that the last backtrace
-    /// had too, with the same Python frames outside, is not done again: `last` are the frames of
-    /// [`last_stack`](Self::last_stack).
+    /// Puts the frames of the Python stack that `known` has learnt last into a native backtrace: each part of the chain before the call of the evaluation
+    /// loop that runs it. `None` when they do not belong together. What is outside of a call that the
+    /// last backtrace had too, with the same Python frames outside, is not done again.
     ///
     /// # Safety
     /// The frames must exist.
@@ -94,8 +142,7 @@ impl Pairs {
         &mut self,
         interpreter: &PythonInterpreter,
         native: Captured,
-        (stack, frames): (u32, &[FrameWord]),
-        last: &[FrameWord],
+        known: &mut KnownStacks,
         is_certain: bool,
         tree: &CallTree,
     ) -> Option<Combined> {
@@ -104,9 +151,9 @@ impl Pairs {
         }
         let mut scratch = self.scratch.take()?;
         let mut list = AddressList { array: &mut scratch, count: 0 };
-        self.last.begin(frames, last);
+        self.last.begin(known.last_frames());
         // SAFETY: the frames exist: the contract of `combine`, which is that of `list` too.
-        let whole = unsafe { self.list(interpreter, native, frames, is_certain, tree, &mut list) };
+        let whole = unsafe { self.list(interpreter, native, known, is_certain, tree, &mut list) };
         let count = list.count;
         let combined = whole.map(|outside| {
             let mut node = outside;
@@ -116,7 +163,7 @@ impl Pairs {
                 node = tree.intern(node, pc, generation);
                 self.last.has_node(index as u32, node);
             }
-            self.last.commit(stack);
+            self.last.commit(known.last_frames());
             Combined { node, flags: 0 }
         });
         self.scratch = Some(scratch);
@@ -132,7 +179,7 @@ impl Pairs {
         &mut self,
         interpreter: &PythonInterpreter,
         native: Captured,
-        frames: &[FrameWord],
+        known: &mut KnownStacks,
         is_certain: bool,
         tree: &CallTree,
         list: &mut AddressList<'_>,
@@ -141,28 +188,29 @@ impl Pairs {
         let mut memory = ObjectMemory::for_backtrace();
         let mut counts = PartCounts::default();
         let mut outside = NodeId::ROOT;
-        let mut rest = frames;
+        // Python frames that are left.
+        let mut left = known.last_frames().len();
         let mut id = native.node.0;
         while let Some(frame) = tree.get(id) {
             if is_evaluation(frame.pc) {
-                if let Some(known) = self.last.find(id, rest.len()) {
-                    (outside, rest) = (known.node, &[]);
+                if let Some(known) = self.last.find(id, left) {
+                    (outside, left) = (known.node, 0);
                     counts.calls += known.calls;
                     counts.parts += known.parts;
                     counts.is_open = known.is_open;
                     break;
                 }
-                self.last.push(EvaluationCall::at(id, rest.len(), list.count, counts))?;
+                self.last.push(EvaluationCall::at(id, left, list.count, counts))?;
                 counts.calls += 1;
-                while let [word, further @ ..] = rest {
-                    rest = further;
+                while let Some(word) = known.last_word(left) {
                     let role = word.role(layout);
                     counts.add(role);
                     if role != FrameRole::Call && role != FrameRole::Base {
-                        // SAFETY: the frame is one of `frames`, which exist: the contract of `list`.
-                        let address = unsafe { word.address(interpreter, &mut memory) }?;
+                        // SAFETY: the frame is one of the last stack, which exist: the contract of `list`.
+                        let address = unsafe { known.address(interpreter, &mut memory, left) }?;
                         list.push((address, 0))?;
                     }
+                    left -= 1;
                     if role != FrameRole::Inner {
                         break;
                     }
@@ -172,7 +220,10 @@ impl Pairs {
             id = frame.parent;
         }
         // Parts of the chain without a call.
-        rest.iter().for_each(|word| counts.add(word.role(layout)));
+        while let Some(word) = known.last_word(left) {
+            counts.add(word.role(layout));
+            left -= 1;
+        }
         let (calls, parts) = (counts.calls, counts.all_parts());
         let is_cut = native.flags & TRUNCATED != 0;
         // Calls that are left over are another greenlet's. Where the thread's state is not certain, there must be none.
