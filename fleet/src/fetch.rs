@@ -20,12 +20,23 @@ pub struct FetchArgs {
 
 /// Prints the path of each recording here, a line each.
 pub async fn run(args: FetchArgs) -> Result<ExitCode> {
-    let (url, one) = match args.url.rsplit_once("/raw/") {
+    for path in files(&args.url, args.cache.as_deref()).await? {
+        println!("{}", path.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Files of this machine with the recordings that a URL names: one, or all whole ones of a store.
+///
+/// # Errors
+/// When the store does not answer, or has no such recording.
+pub async fn files(url: &str, cache: Option<&Path>) -> Result<Vec<PathBuf>> {
+    let (url, one) = match url.rsplit_once("/raw/") {
         Some((url, name)) => match name.strip_suffix(".dat").filter(|id| is_id(id)) {
             Some(id) => (url, Some(id.to_owned())),
             None => bail!("{name:?} is no recording in a store: a recording is raw/ID.dat"),
         },
-        None => (args.url.as_str(), None),
+        None => (url, None),
     };
     let store = Store::open(url)?;
     let ids: Vec<String> = match one {
@@ -35,10 +46,11 @@ pub async fn run(args: FetchArgs) -> Result<ExitCode> {
     if ids.is_empty() {
         bail!("there is no whole recording in {url}");
     }
+    let mut files = Vec::with_capacity(ids.len());
     for id in ids {
-        println!("{}", local(&store, url, &id, args.cache.as_deref()).await?.display());
+        files.push(local(&store, url, &id, cache).await?);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(files)
 }
 
 /// The recording as a file of this machine.

@@ -98,7 +98,14 @@ enum PushFailure {
 /// Sends the profiles, one after the other.
 pub async fn run(args: PushArgs) -> Result<ExitCode> {
     let sink = ProfileSink::new(&args)?;
-    for path in &args.files {
+    let mut files = Vec::new();
+    for file in &args.files {
+        match file.to_str().filter(|text| is_store_url(text)) {
+            Some(url) => files.extend(crate::fetch::files(url, None).await?),
+            None => files.push(file.clone()),
+        }
+    }
+    for path in &files {
         let (given, path) = (args.labels.clone(), path.clone());
         let name = path.display().to_string();
         let made =
@@ -113,6 +120,11 @@ pub async fn run(args: PushArgs) -> Result<ExitCode> {
         println!("{}", crate::clean(&said));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a text is the URL of a store, or of a recording in one.
+fn is_store_url(text: &str) -> bool {
+    ["s3://", "gs://", "az://", "file://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
 /// The profile of a recording at its end, gzipped.

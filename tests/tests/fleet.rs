@@ -251,3 +251,60 @@ fn a_store_that_is_away_loses_nothing() {
     let [stored] = &fleet.recordings()[..] else { panic!("one recording") };
     assert_eq!(json(&["info"], stored)["complete"], true);
 }
+
+#[test]
+fn every_command_opens_a_recording_of_a_store() {
+    let fleet = Fleet::default();
+    let program = compile("planted.c", &["-O1", "-g"]);
+    assert!(fleet.traced(&program, "service=shop").arg("leak").status().expect("it starts").success());
+    fleet.collect_all(&[]);
+    let name = fleet.recordings()[0].file_name().expect("a name").to_string_lossy().into_owned();
+    let (url, folder) = (format!("{}/raw/{name}", fleet.store), tempfile::tempdir().expect("a folder"));
+    let out = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (svg, html, bundle, pprof) = (out("a.svg"), out("a.html"), out("bundle.dat"), out("a.pb.gz"));
+    let said = |arguments: &[&str]| {
+        let mut command = Command::new(heaptrace());
+        command.args(arguments).env("XDG_CACHE_HOME", folder.path());
+        let output = command.output().expect("heaptrace can be started");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.success(), text)
+    };
+    for command in [
+        "info",
+        "leaks",
+        "top",
+        "summary",
+        "sites",
+        "threads",
+        "churn",
+        "contexts",
+        "lifetimes",
+        "memory",
+        "pins",
+        "map",
+        "dump",
+        "replay",
+    ] {
+        let (is_done, text) = said(&[command, &url]);
+        assert!(is_done && text.len() > 50, "{command}: {text}");
+    }
+    for arguments in [
+        &["diff", &url, &url][..],
+        &["check", "--max-peak", "10G", &url],
+        &["sql", &url, "SELECT count(*) FROM allocations"],
+        &["flamegraph", "-o", &svg, &url],
+        &["report", "-o", &html, &url],
+        &["bundle", "-o", &bundle, &url],
+        &["export", "--format", "pprof", "-o", &pprof, &url],
+    ] {
+        let (is_done, text) = said(arguments);
+        assert!(is_done, "{arguments:?}: {text}");
+    }
+    assert_eq!(json(&["leaks"], Path::new(&bundle))["rows"], json(&["leaks"], Path::new(&url))["rows"]);
+    let (is_done, text) = said(&["bundle", &url]);
+    assert!(!is_done && text.contains("-o"), "{text}");
+    // The profile is made; nobody takes it.
+    let nowhere = format!("http://{}", free_address());
+    let (is_done, text) = said(&["push", "parca", &nowhere, &url, "--attempts", "1"]);
+    assert!(!is_done && text.contains(&name) && text.contains("was not sent"), "{text}");
+}

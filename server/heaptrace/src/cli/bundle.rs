@@ -8,7 +8,7 @@ use tracehound_api::info::End;
 use tracehound_ingest::side_file::path_of;
 
 use super::output::OutputArgs;
-use super::{Interrupted, Misuse, interrupt, open, units};
+use super::{Interrupted, Misuse, fleet, interrupt, open, units};
 use tracehound_symbols::bundle;
 
 /// Pack a recording with the names that it needs, so that it can be read on another machine.
@@ -31,6 +31,10 @@ pub struct BundleArgs {
 
 /// Writes the bundle.
 pub fn run(args: &BundleArgs) -> Result<()> {
+    if args.output.is_none() && fleet::is_url(&args.file) {
+        return Err(Misuse("a recording of a store is bundled into a file: name it with -o".into()).into());
+    }
+    let args = &BundleArgs { file: open::file_of(&args.file)?, output: args.output.clone() };
     let opened = open::open_telling(&args.file)?;
     if opened.trace.end() == End::Running && args.output.is_some() {
         return Err(Misuse("the program runs: a copy of its recording would be cut off".into()).into());

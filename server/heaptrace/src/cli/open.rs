@@ -95,17 +95,25 @@ pub fn open(path: &Path) -> Result<OpenRecording> {
     open_among(path, &[])
 }
 
+/// The file of a recording that is named by its path, or by a URL: then what was copied of the store.
+pub fn file_of(path: &Path) -> Result<PathBuf> {
+    if !fleet::is_url(path) {
+        return Ok(path.to_path_buf());
+    }
+    match <[PathBuf; 1]>::try_from(fleet::local(path)?) {
+        Ok([one]) => Ok(one),
+        Err(several) => bail!(
+            "{} has {} recordings: name one as {0}/raw/ID.dat, or open all by `heaptrace server`",
+            path.display(),
+            several.len()
+        ),
+    }
+}
+
 /// Opens a recording as it is now; those that were named along with it are at hand: one of them may be its parent's.
 pub fn open_among(path: &Path, others: &[PathBuf]) -> Result<OpenRecording> {
     if fleet::is_url(path) {
-        return match fleet::local(path)?.as_slice() {
-            [one] => open_local(one, others),
-            several => bail!(
-                "{} has {} recordings: name one as {0}/raw/ID.dat, or open all by `heaptrace server`",
-                path.display(),
-                several.len()
-            ),
-        };
+        return open_local(&file_of(path)?, others);
     }
     let mut note = path.as_os_str().to_owned();
     note.push(".shipped");
