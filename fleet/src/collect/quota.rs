@@ -35,12 +35,14 @@ pub struct SpoolQuota {
     /// Unshipped bytes from which on one more is ended.
     next: u64,
     ends: JoinSet<(PathBuf, Result<()>)>,
+    /// Whether a recording has not ended yet whose end was asked for.
+    is_ending: bool,
 }
 
 impl SpoolQuota {
     /// Quotas as they were given.
     pub fn new(spool: Option<u64>, each: Option<u64>) -> Self {
-        Self { spool, each, asked: HashSet::new(), next: spool.unwrap_or(0), ends: JoinSet::new() }
+        Self { spool, each, asked: HashSet::new(), next: spool.unwrap_or(0), ends: JoinSet::new(), is_ending: false }
     }
 
     /// Enforces the quotas, or reports that this is not possible.
@@ -53,6 +55,7 @@ impl SpoolQuota {
             .collect();
         // A process is looked for only where its recording may be ended.
         let is_running = |path: &Path| sources.get(path).is_some_and(|source| source.process().is_some());
+        self.is_ending = !self.ends.is_empty();
         for (path, why) in self.due(shares, &is_running) {
             let Some(pid) = sources.get(&path).and_then(LocalRecording::process) else { continue };
             status.ended_for_quota(&format!("{}: {why}: its recording is ended", path.display()));
@@ -113,6 +116,11 @@ impl SpoolQuota {
             self.next = quota;
             return found;
         }
+        if self.is_ending {
+            // Until its end is in its file a recording grows on, and nobody else is to end for that.
+            self.next = all + quota / STEPS;
+            return found;
+        }
         let greediest = shares.iter().find(|share| !self.asked.contains(&share.path) && is_running(&share.path));
         if let (true, true, Some(share)) = (found.is_empty(), all > self.next, greediest) {
             let why = format!(
@@ -163,6 +171,17 @@ mod tests {
         assert!(ended(&mut quota, &[("dead", 500), ("a", 90), ("b", 110)]).is_empty());
         assert_eq!(ended(&mut quota, &[("dead", 500), ("a", 110), ("b", 110)]), ["a"]);
         assert!(ended(&mut quota, &[("dead", 900), ("a", 110), ("b", 110)]).is_empty(), "nobody is left");
+    }
+
+    #[test]
+    fn nobody_else_is_ended_while_one_ends() {
+        let mut quota = SpoolQuota::new(Some(160), None);
+        assert_eq!(ended(&mut quota, &[("a", 90), ("b", 100)]), ["b"]);
+        quota.is_ending = true;
+        assert!(ended(&mut quota, &[("a", 90), ("b", 500)]).is_empty());
+        quota.is_ending = false;
+        assert!(ended(&mut quota, &[("a", 90), ("b", 500)]).is_empty(), "nothing has grown since");
+        assert_eq!(ended(&mut quota, &[("a", 120), ("b", 500)]), ["a"]);
     }
 
     #[test]

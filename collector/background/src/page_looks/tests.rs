@@ -7,12 +7,17 @@ use tracehound_shared::sys;
 
 const MIB: usize = 1 << 20;
 
+/// A mapping between two pages that nobody may touch, so that the kernel does not make one of it and its neighbour.
 fn mapped(bytes: usize, protection: i32) -> *mut u8 {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping where the kernel likes.
-    let at = unsafe { libc::mmap(core::ptr::null_mut(), bytes, protection, flags, -1, 0) };
-    assert_ne!(at, libc::MAP_FAILED);
-    at.cast()
+    // SAFETY: a new mapping where the kernel likes, of which the inner part gets another protection.
+    unsafe {
+        let all = libc::mmap(core::ptr::null_mut(), bytes + 2 * 4096, libc::PROT_NONE, flags, -1, 0);
+        assert_ne!(all, libc::MAP_FAILED);
+        let at = all.byte_add(4096);
+        assert_eq!(libc::mprotect(at, bytes, protection), 0);
+        at.cast()
+    }
 }
 
 /// Pages of each state in a range.
