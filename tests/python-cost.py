@@ -20,11 +20,11 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MEMRAY = "memray==1.20.0"
-# Name, what it does, argument.
+# Name, what it does, argument, script.
 WORK = {
-    "documents": ("JSON, built, written and read", 12),
-    "deep": ("50 calls deep, 2,500 stacks", 15000),
-    "fib": ("calls alone", 27),
+    "documents": ("JSON, built, written and read", 1, "overhead/programs/json_work.py"),
+    "deep": ("50 calls deep, 2,500 stacks", 15000, "python/cost/deep.py"),
+    "fib": ("calls alone", 27, "python/cost/fib.py"),
 }
 OBJECTS = {"TRACEHOUND_PYTHON_OBJECTS": "1"}
 OFF = {"TRACEHOUND_INTERPRETER": "off"}
@@ -75,7 +75,7 @@ def clear(folder):
 
 def measure(work, chosen, rounds):
     """By mode: the CPU times of a script's rounds, and of one that does nothing; and the events of modes that count them."""
-    script = [str(ROOT / "tests/python/cost" / f"{work}.py"), str(WORK[work][1])]
+    script = [str(ROOT / "tests" / WORK[work][2]), str(WORK[work][1])]
     times, empty, counts = ({name: [] for name in chosen} for _ in range(3))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

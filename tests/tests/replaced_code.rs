@@ -86,6 +86,31 @@ fn functions_where_others_were_are_not_taken_for_them() {
     assert!(locations > FUNCTIONS as usize / 4, "{locations}");
 }
 
+#[test]
+fn what_the_user_has_asked_node_for_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("made.js"), NODE.replace("FUNCTIONS", "40")).unwrap();
+    record(&folder, &["node", "--expose-gc", "--prof", "--perf-prof", "made.js"]);
+    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    for end in ["-v8.log", ".dump"] {
+        assert!(names.iter().any(|name| name.to_string_lossy().ends_with(end)), "{end} of {names:?}");
+    }
+}
+
+/// V8 prints its log where it cannot write it.
+#[test]
+fn a_folder_that_cannot_be_written_adds_nothing_to_the_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = Command::new(heaptrace());
+    run.args(["run", "--names", "-o"]).arg(folder.path().join("a.dat"));
+    run.args(["--", "node", "-e", "console.log('done')"]).current_dir("/proc").env_remove("NODE_EXTRA_CA_CERTS");
+    let output = run.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n");
+    assert!(said.contains("node gets no names"), "{said}");
+}
+
 /// The records of replaced code in a recording.
 fn pieces(path: &Path) -> usize {
     use tracehound_format::block::{BlockHeader, BlockKind};

@@ -29,20 +29,23 @@ const MILLISECONDS_WITHIN_NS: u64 = 5_000_000;
 pub struct CodeLogs {
     /// All pieces of code that they have.
     pub pieces: Vec<GeneratedCode>,
-    /// The files.
+    /// The files that were written for this alone: what the user has asked the runtime for is not among them.
     pub files: Vec<PathBuf>,
 }
 
 impl CodeLogs {
     /// Reads the logs of a recording's process: that of node in the folder where the process began, that of the JVM in
-    /// `folder`.
+    /// `folder`. `node_options` is what the user has in `NODE_OPTIONS`.
     #[must_use]
-    pub fn of(trace: &Trace, folder: &Path) -> Self {
+    pub fn of(trace: &Trace, folder: &Path, node_options: &str) -> Self {
         use std::os::unix::ffi::OsStrExt;
         let Some(process) = &trace.facts().process else { return Self::default() };
         let directory = Path::new(std::ffi::OsStr::from_bytes(&process.directory));
         let clock_error = trace.facts().clock_quality.as_ref().map_or(0, |quality| quality.error_ns);
         let mut logs = Self::default();
+        let is_dump_option = |word: &[u8]| word.starts_with(b"--perf-prof") || word.starts_with(b"--perf_prof");
+        let asks_for_dump = process.arguments.iter().any(|argument| is_dump_option(argument))
+            || node_options.split_whitespace().any(|word| is_dump_option(word.as_bytes()));
         let dump = directory.join(format!("jit-{}.dump", process.pid));
         let log = folder.join(format!("pid{}.log", process.pid));
         for (path, is_dump) in [(dump, true), (log, false)] {
@@ -54,15 +57,17 @@ impl CodeLogs {
             };
             pieces.iter_mut().for_each(|piece| piece.within_ns += 2 * clock_error);
             logs.pieces.extend(pieces);
-            logs.files.push(path);
+            if !is_dump || !asks_for_dump {
+                logs.files.push(path);
+            }
         }
-        // V8 writes another log beside its dump, which has nothing of use.
+        // V8 writes another log beside its dump. With options of the user's, such as --prof, it has what they ask for.
         let rest = format!("-{}-v8.log", process.pid);
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let is_log = name.starts_with("isolate-0x") && name.ends_with(&rest);
-            if is_log && is_own(&path, process.started_unix_ns) {
+            if is_log && read(&path, process.started_unix_ns).is_some_and(|log| is_of_no_use(&log)) {
                 logs.files.push(path);
             }
         }
@@ -94,6 +99,14 @@ impl CodeLogs {
         }
         self.pieces.iter().filter(|piece| inside(piece).any(|at| several[at])).collect()
     }
+}
+
+/// Whether a log of V8 has only what it writes whenever it writes a log.
+fn is_of_no_use(log: &[u8]) -> bool {
+    const ALWAYS: [&[u8]; 6] = [b"v8-version", b"v8-platform", b"heap-capacity", b"heap-available", b"new", b"delete"];
+    let first = |line: &'_ [u8]| line.split(|&byte| byte == b',').next().map(<[u8]>::to_vec);
+    let mut lines = log.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    lines.all(|line| first(line).is_some_and(|word| ALWAYS.contains(&&*word)))
 }
 
 /// Whether the user owns a file, and it was written after the process started.
@@ -265,6 +278,13 @@ mod tests {
             let cut = jitdump(&bytes[..len], 7).unwrap_or_default();
             assert!(cut.len() <= 2, "{len}");
         }
+    }
+
+    #[test]
+    fn a_log_with_a_profile_is_of_use() {
+        assert!(is_of_no_use(b"v8-version,11,3\nnew,MemoryChunk,0x1,2\ndelete,MemoryChunk,0x1\n"));
+        assert!(!is_of_no_use(b"v8-version,11,3\nprofiler,begin,1000\n"));
+        assert!(!is_of_no_use(b"newer,1\n"));
     }
 
     #[test]

@@ -131,9 +131,9 @@ impl Pairs {
         }
     }
 
-    /// Puts the frames of the Python stack that `known` has learnt last into a native backtrace: each part of the chain before the call of the evaluation
-    /// loop that runs it. `None` when they do not belong together. What is outside of a call that the
-    /// last backtrace had too, with the same Python frames outside, is not done again.
+    /// Puts the frames of the Python stack that `known` has learnt last into a native backtrace: each part of the chain
+    /// before the call of the evaluation loop that runs it. `None` when they do not belong together. What is outside of
+    /// a call that the last backtrace had too, with the same Python frames outside, is not done again.
     ///
     /// # Safety
     /// The frames must exist.

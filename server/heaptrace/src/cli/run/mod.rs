@@ -154,7 +154,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     // For logs of the runtimes.
     let logs = args.names.then(|| tempfile::Builder::new().prefix("heaptrace-names-").tempdir()).transpose()?;
     if let Some(logs) = &logs {
-        for (name, value) in names::switches(logs.path(), |name| std::env::var_os(name)) {
+        let can_write = names::node_can_write();
+        if !can_write {
+            say("node gets no names: it would write its logs into this folder, which cannot be written");
+        }
+        let mut switches = names::switches(logs.path(), |name| std::env::var_os(name));
+        switches.retain(|(name, _)| can_write || *name != "NODE_OPTIONS");
+        for (name, value) in switches {
             say(&format!("--names sets {name}={}", terminal::clean(&value.to_string_lossy())));
             variables.push((name, value));
         }

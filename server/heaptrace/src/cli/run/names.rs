@@ -24,6 +24,11 @@ const SWITCHES: [(&str, &str); 2] = [
     ),
 ];
 
+/// Whether node can write its logs into the current folder. Where it cannot, V8 prints them on standard output.
+pub fn node_can_write() -> bool {
+    tempfile::tempfile_in(".").is_ok()
+}
+
 /// The variables to be set; what the user has in them stays in front. The JVM's log is in `folder`.
 pub fn switches(folder: &Path, get: impl Fn(&str) -> Option<OsString>) -> Vec<(&'static str, OsString)> {
     let with = |(name, switches): (&'static str, &str)| {
@@ -46,7 +51,8 @@ pub fn keep(recording: &Path, folder: &Path) -> Result<u64> {
     if opened.trace.end() == End::Running {
         return Err(anyhow!("{}: the program still runs, its names are not in the recording", recording.display()));
     }
-    let logs = CodeLogs::of(&opened.trace, folder);
+    let node_options = std::env::var("NODE_OPTIONS").unwrap_or_default();
+    let logs = CodeLogs::of(&opened.trace, folder, &node_options);
     let replaced = logs.replaced(&opened.trace);
     opened.symbols.know_generated_code(&logs);
     let bundle = opened.symbols.bundle_of_generated_code(&opened.trace, interrupt::flag()).map_err(|_| Interrupted)?;
