@@ -118,6 +118,16 @@ pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
     to
 }
 
+/// Copies a program that is to be started. `cp` does it: a program that this process has open for writing cannot be started
+/// while another test's child, which has inherited that, is not yet another program.
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("--").args([from, to]).status().expect("cp can be started");
+    assert!(status.success(), "{} cannot be copied", from.display());
+}
+
 /// One traced run and where its recordings lie.
 #[derive(Debug)]
 pub struct Traced {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use tracehound_tests::ground_truth::{Case, agrees};
-use tracehound_tests::{compile, number};
+use tracehound_tests::{compile, copy_program, number};
 
 fn plugin(name: &str, size: u32) -> String {
     let flags = ["-O1", "-shared", "-fPIC", &format!("-DNAME={name}"), &format!("-DSIZE={size}")];
@@ -49,7 +49,7 @@ fn a_library_that_only_the_callers_origin_finds() {
     let program = compile("dlopen_once.c", &["-O1", "-Wl,-rpath,$ORIGIN"]);
     let folder = tempfile::tempdir().unwrap();
     let moved = folder.path().join("dlopen_once");
-    std::fs::copy(program, &moved).unwrap();
+    copy_program(&program, &moved);
     std::fs::copy(plugin("one", 3000), folder.path().join("libacceptance_plugin.so")).unwrap();
     Case::command(moved).args(&["unused", "origin"]).agrees();
 }

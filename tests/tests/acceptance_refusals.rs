@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use tracehound_tests::ground_truth::Case;
-use tracehound_tests::{compile, heaptrace, json, number};
+use tracehound_tests::{compile, copy_program, heaptrace, json, number};
 
 /// `heaptrace run -- ARGS…` in a folder of its own; says whether a recording came of it.
 fn heaptrace_run(args: &[&str]) -> (Output, usize) {
@@ -58,7 +58,7 @@ fn a_program_of_another_machine() {
 fn a_setuid_program() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("setuid");
-    std::fs::copy(compile("unrelated.c", &["-O1"]), &path).unwrap();
+    copy_program(&compile("unrelated.c", &["-O1"]), &path);
     if rustix::process::geteuid().is_root() {
         rustix::fs::chown(&path, Some(rustix::fs::Uid::from_raw(65534)), None).unwrap();
     }

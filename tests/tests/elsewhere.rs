@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tracehound_tests::http_client::{ask, json};
-use tracehound_tests::{Traced, compile, functions, heaptrace, number, root, trace, traced_command};
+use tracehound_tests::{Traced, compile, copy_program, functions, heaptrace, number, root, trace, traced_command};
 
 fn names_of(folder: &Path, args: &[&str]) -> Vec<String> {
     let leaks = json(folder, &[&["leaks", "--json", "r.dat"], args].concat());
@@ -193,7 +193,7 @@ impl Debuginfod {
 fn a_debuginfod_server_is_asked_only_on_request() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let (program, debug) = (folder.path().join("prog"), folder.path().join("prog.debug"));
-    std::fs::copy(compile("suppressed.c", &["-O0"]), &program).expect("it can be copied");
+    copy_program(&compile("suppressed.c", &["-O0"]), &program);
     let strip = |args: &[&str]| {
         let done = Command::new("objcopy").args(args).status().expect("objcopy is installed by tests/needs.sh");
         assert!(done.success(), "{args:?}");

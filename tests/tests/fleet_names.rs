@@ -10,7 +10,7 @@ use serde_json::Value;
 use tracehound_tests::fleet::{Fleet, answers, free_address, running};
 use tracehound_tests::http_client::Server;
 use tracehound_tests::process::Running;
-use tracehound_tests::{compile, heaptrace, json, library, wait_for};
+use tracehound_tests::{compile, copy_program, heaptrace, json, library, wait_for};
 
 /// Starts it and waits until it has all its blocks.
 fn ready(mut command: Command) -> Running {
@@ -111,7 +111,7 @@ fn a_program_whose_folder_is_gone_has_names() {
     let fleet = Fleet::default();
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("service");
-    std::fs::copy(compile("stays.c", &["-O1", "-g"]), &program).expect("a copy");
+    copy_program(&compile("stays.c", &["-O1", "-g"]), &program);
     let mut command = fleet.traced(&program, "service=gone");
     command.args(["1000", "1000", "stay"]);
     let child = ready(command);

@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tracehound_tests::fleet::{Fleet, free_address};
 use tracehound_tests::process::Running;
-use tracehound_tests::{ask, compile, heaptrace, json, number, wait_for};
+use tracehound_tests::{ask, compile, copy_program, heaptrace, json, number, wait_for};
 
 /// A program that records into the spool until it is killed.
 fn started(fleet: &Fleet, name: &str, arguments: &[&str]) -> Running {
     let source = if name == "greedy" { "counted_blocks.c" } else { "stays.c" };
     let program = fleet.spool().with_file_name(name);
-    std::fs::copy(compile(source, &["-O1", "-g"]), &program).expect("a copy");
+    copy_program(&compile(source, &["-O1", "-g"]), &program);
     let mut command = fleet.traced(&program, &format!("service={name}"));
     Running(command.args(arguments).process_group(0).spawn().expect("it starts"))
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tracehound_tests::http_client::{self, Server};
-use tracehound_tests::{ask, compile, heaptrace, json, number, plain, root, trace};
+use tracehound_tests::{ask, compile, copy_program, heaptrace, json, number, plain, root, trace};
 
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
@@ -191,7 +191,7 @@ fn what_cannot_be_played_is_said_in_one_line() {
     assert!(replay["rows"][0]["failed"].as_str().is_some_and(|why| why.contains("cannot be preloaded")), "{replay:#}");
     // Without the player beside it.
     let copy = folder.path().join("heaptrace");
-    std::fs::copy(heaptrace(), &copy).expect("it can be copied");
+    copy_program(&heaptrace(), &copy);
     let output = Command::new(&copy).arg("replay").arg(&recording).output().expect("it can be started");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && said.contains("heaptrace-replay"), "{said}");
