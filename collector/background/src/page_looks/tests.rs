@@ -65,27 +65,37 @@ fn pages_are_seen_as_they_are() {
         unsafe { sparse.add(place).write_volatile(1) };
     }
     let mut looks = PageLooks::new();
+    // Other tests map and unmap memory at the same time: one look of many must meet none of that.
+    const TRIES: usize = 200;
     for filtered in [false, true] {
-        let request = LookRequest { reason: LookReason::Asked, label: b"x".to_vec() };
         if filtered {
             // A thousand GiB are not read page by page here.
             // SAFETY: nobody uses the range any more.
             unsafe { libc::munmap(sparse.cast(), 1 << 38) };
         }
-        let found = looks.look(request, || 7, &[], filtered);
+        let look = |looks: &mut PageLooks| {
+            looks.look(LookRequest { reason: LookReason::Asked, label: b"x".to_vec() }, || 7, &[], filtered)
+        };
+        // Pages of zeros are noticed by the kernel's counters, among which another test's memory can hide them.
+        let all_zeros = |found: &[PageLook]| states(found, only_read, 8 * MIB) == [0, 0, 0, 0, 2048];
+        let mut found = look(&mut looks);
+        for _ in 1..if filtered { 1 } else { TRIES } {
+            if all_zeros(&found) {
+                break;
+            }
+            found = look(&mut looks);
+        }
         let pages = (20 * MIB / 4096).div_ceil(3) as u64;
         assert_eq!(states(&found, written, 20 * MIB), [5120 - pages, pages, 0, 0, 0], "filtered: {filtered}");
-        let zeros = states(&found, only_read, 8 * MIB);
         if !filtered {
-            assert_eq!(zeros, [0, 0, 0, 0, 2048], "pages of zeros");
+            assert!(all_zeros(&found), "pages of zeros: {:?}", states(&found, only_read, 8 * MIB));
             assert_eq!(states(&found, sparse, 1 << 38), [(1 << 26) - 556, 556, 0, 0, 0]);
             assert_eq!(states(&found, sparse.wrapping_add((1 << 30) + 12_345 * 4096), 4096)[1], 1);
         }
         assert_eq!(states(&found, vast, 1 << 40)[1], 0);
         assert!(found.iter().all(|look| look.tick == 7 && look.page_bytes == 4096));
         assert!(found.last().is_some_and(|look| look.last) && found[0].label == b"x");
-        // Other tests map and unmap memory at the same time: one look of many must meet none of that.
-        let differences = (0..200).map(|_| {
+        let differences = (0..TRIES).map(|_| {
             let found = looks.look(LookRequest::default(), || 7, &[], filtered);
             found[0].after.anonymous.abs_diff(anonymous(&found))
         });
