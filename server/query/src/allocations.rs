@@ -6,6 +6,7 @@ use tracehound_format::record::Kind;
 
 use super::amounts::ranges;
 use super::filter::Filter;
+use super::own_frames::OwnFrames;
 use super::scan::{Also, BLOCK, Picker, RowTest};
 use super::sorting::{MAX_SORT_KEYS, SortKeys};
 use super::window::Window;
@@ -83,7 +84,7 @@ pub fn run(
     }
     if let Some(search) = &params.search {
         let wanted = Filter::regex("search", search)?;
-        selection = selection.and_sites_with(trace, |site| stacks::is_about(trace, symbols, site, &wanted));
+        selection = selection.and_sites_with(trace, OwnFrames::new(trace, symbols).matcher(&wanted));
     }
     let after = params.cursor.as_deref().map(parse_cursor).transpose()?;
     let test = selection.rows(trace);

@@ -3,13 +3,16 @@
 
 use std::collections::HashMap;
 
+use rustc_hash::FxHashMap;
+
 use super::amounts::{Signed, SumKey, SumQuery};
 use super::filter::Filter;
+use super::own_frames::OwnFrames;
 use super::window::Window;
-use super::{QueryError, Result, site_handle, stacks, trend};
+use super::{QueryError, Result, site_handle, trend};
 use tracehound_api::Frame;
 use tracehound_api::breakdown::{Breakdown, BreakdownGroup, BreakdownRow};
-use tracehound_index::symbols::RecordingSymbols;
+use tracehound_index::symbols::{FileId, FunctionId, RecordingSymbols};
 use tracehound_index::{Cancel, Trace};
 
 /// Parameters of the query.
@@ -137,16 +140,25 @@ impl Layers {
         }
         let mut layers = Self { of_key: Vec::new(), heads: Vec::new() };
         let mut known: HashMap<LayerKey, u32> = HashMap::new();
+        // Texts are made once for each function and file, not for each site, unless each site is a layer.
+        let mut of_place: FxHashMap<Option<(FunctionId, Option<FileId>)>, u32> = FxHashMap::default();
+        let own_frames = OwnFrames::new(trace, symbols);
         for site in 0..trace.site_count() {
             if site % 4096 == 0 {
                 cancel.check()?;
             }
-            let frame = stacks::allocated_by(trace, symbols, trace.site_node(site).unwrap_or(0));
-            let (key, head) = layer_of(by, site, frame);
-            let layer = *known.entry(key).or_insert_with(|| {
-                layers.heads.push(head);
-                layers.heads.len() as u32 - 1
-            });
+            let own = own_frames.of_site(site);
+            let mut layer = || {
+                let (key, head) = layer_of(by, site, own.map(|own| own.texts(trace, symbols)));
+                *known.entry(key).or_insert_with(|| {
+                    layers.heads.push(head);
+                    layers.heads.len() as u32 - 1
+                })
+            };
+            let layer = match by {
+                BreakdownGroup::Site => layer(),
+                _ => *of_place.entry(own.map(|own| own.place())).or_insert_with(layer),
+            };
             layers.of_key.push(layer);
         }
         Ok(layers)

@@ -32,6 +32,7 @@ pub mod lifetimes;
 pub mod live_blocks;
 pub mod memory;
 pub mod node_sums;
+pub mod own_frames;
 pub mod pins;
 pub mod pruned;
 pub mod replay_basis;

@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 use tracehound_index::symbols::{FunctionId, RecordingSymbols};
 use tracehound_index::{Cancel, Trace};
 
-use super::{Result, stacks};
+use super::Result;
+use super::own_frames::OwnFrames;
 
 /// Sites between two looks at the cancel flag.
 const CHECK: u32 = 1 << 12;
@@ -18,12 +19,12 @@ const CHECK: u32 = 1 << 12;
 pub fn name_ranks(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<Vec<u32>> {
     let mut functions: Vec<Option<FunctionId>> = Vec::with_capacity(trace.site_count() as usize);
     let mut names: FxHashMap<FunctionId, Arc<str>> = FxHashMap::default();
+    let own_frames = OwnFrames::new(trace, symbols);
     for site in 0..trace.site_count() {
         if site.is_multiple_of(CHECK) {
             cancel.check()?;
         }
-        let own = stacks::own_frame(trace, symbols, trace.site_node(site).unwrap_or(0));
-        let function = own.map(|own| own.level.function);
+        let function = own_frames.of_site(site).map(|own| own.level.function);
         if let Some(function) = function {
             names.entry(function).or_insert_with(|| Arc::clone(symbols.function(function).display()));
         }

@@ -5,13 +5,14 @@ use serde::Deserialize;
 
 use super::amounts::{SumKey, SumQuery, Sums};
 use super::filter::{Filter, Selection};
+use super::own_frames::OwnFrames;
 use super::sorting::SortKeys;
 use super::timeline::peak;
 use super::window::{Resolved, Window};
 use super::{QueryError, Result, freeing, leaks, lifetimes, site_handle, sizes, stacks, timeline, trend};
 use tracehound_api::sites::{FreeSite, Quantiles, Site, SiteRow, Sites};
 use tracehound_api::timeline::SeriesName;
-use tracehound_api::{Amount, Metric};
+use tracehound_api::{Amount, Frame, Metric};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Position, Trace};
 
@@ -197,8 +198,8 @@ struct SiteTexts {
 }
 
 impl SiteTexts {
-    fn new(trace: &Trace, symbols: &dyn RecordingSymbols, site: u32) -> Self {
-        let Some(frame) = stacks::allocated_by(trace, symbols, trace.site_node(site).unwrap_or(0)) else {
+    fn new(site: u32, frame: Option<Frame>) -> Self {
+        let Some(frame) = frame else {
             return Self { name: site_handle(site), source: (None, None) };
         };
         let line = frame.line.filter(|_| frame.file.is_some());
@@ -222,13 +223,17 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &SitesParams, 
     let mut sites: Vec<u32> = (0..trace.site_count()).filter(|&site| columns.has_any(site as usize)).collect();
     if let Some(search) = &params.search {
         let wanted = Filter::regex("search", search)?;
-        sites.retain(|&site| stacks::is_about(trace, symbols, site, &wanted));
+        let own_frames = OwnFrames::new(trace, symbols);
+        let mut is_about = own_frames.matcher(&wanted);
+        sites.retain(|&site| is_about(site));
     }
     let total_sites = sites.len() as u64;
     // Texts are looked up only for an order that compares them.
     let compares_texts = params.sort.keys().any(|(column, _)| matches!(column, SiteSort::Name | SiteSort::Source));
     let texts: FxHashMap<u32, SiteTexts> = if compares_texts {
-        sites.iter().map(|&site| (site, SiteTexts::new(trace, symbols, site))).collect()
+        let own_frames = OwnFrames::new(trace, symbols);
+        let texts = |site| own_frames.of_site(site).map(|own| own.texts(trace, symbols));
+        sites.iter().map(|&site| (site, SiteTexts::new(site, texts(site)))).collect()
     } else {
         FxHashMap::default()
     };

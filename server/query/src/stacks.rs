@@ -1,8 +1,9 @@
 //! Backtraces as documents show them.
 
+use super::own_frames;
 use tracehound_api::Frame;
 use tracehound_index::Trace;
-use tracehound_index::program::{BestFrame, CodeKind, program_frame};
+use tracehound_index::program::{CodeKind, program_frame};
 use tracehound_index::symbols::{FunctionFacts, RecordingSymbols, SymbolFrame};
 
 /// The frames of a backtrace, leaf first, beginning with the caller of the allocating function; inlined functions are
@@ -72,55 +73,7 @@ pub fn innermost(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Op
 /// for node 0 and unknown nodes.
 #[must_use]
 pub fn allocated_by(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Option<Frame> {
-    own_frame(trace, symbols, node).map(|own| own.texts(trace, symbols))
-}
-
-/// Whether the frame that [`allocated_by`] gives of a site has a function, file or module that matches.
-#[must_use]
-pub fn is_about(trace: &Trace, symbols: &dyn RecordingSymbols, site: u32, wanted: &regex::Regex) -> bool {
-    allocated_by(trace, symbols, trace.site_node(site).unwrap_or(0)).is_some_and(|frame| {
-        [frame.function, frame.file, frame.module].into_iter().flatten().any(|name| wanted.is_match(&name))
-    })
-}
-
-/// The frame of a backtrace that is the program's function, before it has texts.
-#[derive(Debug, Clone, Copy)]
-pub struct OwnFrame {
-    /// Function, file and line.
-    pub level: SymbolFrame,
-    pc: u64,
-    /// It is the innermost frame, for want of a function of the program.
-    is_stand_in: bool,
-}
-
-impl OwnFrame {
-    /// What documents show.
-    #[must_use]
-    pub fn texts(&self, trace: &Trace, symbols: &dyn RecordingSymbols) -> Frame {
-        let shown = frame(trace, symbols, &self.level, self.pc);
-        Frame { library: shown.library && self.is_stand_in, ..shown }
-    }
-}
-
-/// As [`allocated_by`], for very many backtraces.
-#[must_use]
-pub fn own_frame(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Option<OwnFrame> {
-    let (mut first, mut found) = (None, BestFrame::default());
-    let mut some = Vec::new();
-    for location in trace.shown_stack(symbols, node).filter_map(|node| trace.node_location(node)) {
-        some.clear();
-        symbols.frames(trace, location, &mut some);
-        let pc = trace.location(location).pc;
-        for &level in &some {
-            let own = OwnFrame { level, pc, is_stand_in: false };
-            first = first.or(Some(OwnFrame { is_stand_in: true, ..own }));
-            found.put_outer(symbols.kind(level.function), own);
-            if found.is_final() {
-                return found.best();
-            }
-        }
-    }
-    found.best().or(first)
+    own_frames::of_one(trace, symbols, node).map(|own| own.texts(trace, symbols))
 }
 
 /// What [`allocated_by`] gives, and the frame that called it.

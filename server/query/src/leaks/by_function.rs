@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 use super::site_verdicts::MOMENTS;
 use super::{NO_GROUP, left_by_group};
 use crate::amounts::{Signed, SumQuery};
-use crate::stacks::OwnFrame;
+use crate::own_frames::{OwnFrame, OwnFrames};
 use crate::verdict::{History, judge};
 use crate::window::Resolved;
-use crate::{Result, site_handle, stacks, trend};
+use crate::{Result, site_handle, trend};
 use tracehound_api::info::End;
 use tracehound_api::leaks::LeakFunction;
 use tracehound_api::{Amount, Frame, Metric};
@@ -52,14 +52,13 @@ pub fn run(
     let mut found: Vec<Gathered> = Vec::new();
     let mut of_site: Vec<(u32, usize)> = Vec::new();
     // Looked up in parallel, so many at a time that what is found takes little memory.
-    let look = |&(site, amount): &(u32, Amount)| {
-        (site, amount, stacks::own_frame(trace, symbols, trace.site_node(site).unwrap_or(0)))
-    };
+    let own_frames = OwnFrames::new(trace, symbols);
+    let look = |&(site, amount): &(u32, Amount)| (site, amount, own_frames.of_site(site));
     for (site, amount, frame) in sites.chunks(4096).flat_map(|some| some.par_iter().map(look).collect::<Vec<_>>()) {
         if of_site.len().is_multiple_of(4096) {
             question.cancel.check()?;
         }
-        let ids = frame.map(|frame| (frame.level.function, frame.level.file));
+        let ids = frame.map(|frame| frame.place());
         let at = *known.entry(ids).or_insert_with(|| {
             let texts = match frame.map(|frame| frame.texts(trace, symbols)) {
                 Some(texts) => [texts.module.clone(), Some(name(&texts)), texts.file],
