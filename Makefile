@@ -10,10 +10,12 @@ RELEASE := target/release
 DIST := target/dist
 LOOKS ?= target/looks
 FUZZ_SECONDS ?= 60
+# What tests need first; nothing where it has just been built.
+BUILT := build
 
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
 
-.PHONY: build web demo demo-fleet test test-all test-rust test-proofs test-engines test-web test-page lint bench looks soak attach-hardship order fleet-schedules fleet-load fleet-scale stores engines systems fuzz prove dist install clean help
+.PHONY: build web demo demo-fleet test test-all test-build test-in-two-lanes test-rust test-proofs test-engines test-web test-page lint bench looks soak attach-hardship order fleet-schedules fleet-load fleet-scale stores engines systems fuzz prove dist install clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -40,28 +42,36 @@ demo-fleet: build ## run twenty processes of two versions, collect them, say whi
 
 test: ## every test of every part, and how long each took
 	@rm -rf target/test-times.txt target/test-logs
-	@status=0; $(MAKE) --no-print-directory test-all || status=1; \
+	@status=0; $(MAKE) --no-print-directory $(if $(CI),test-in-two-lanes,test-all) || status=1; \
 	for failed in target/test-logs/*.failed; do if [ -e "$$failed" ]; then echo "== $$failed"; cat "$$failed"; fi; done; \
 	echo "how long each part took:"; cat target/test-times.txt; exit $$status
 
 test-all: test-rust test-proofs test-engines test-web test-page
 
-test-rust: build
+test-build: build
 	tests/timed.sh "Debian packages" tests/needs.sh
 	tests/timed.sh "building the tests" cargo test --release --workspace --no-run
+
+# The page in a browser beside the rest, which waits much: two processors are used whole. Each part writes a log of its own.
+test-in-two-lanes: test-build
+	@$(MAKE) --no-print-directory BUILT= test-web test-page & page=$$!; status=0; \
+	$(MAKE) --no-print-directory BUILT= test-rust test-proofs test-engines || status=1; \
+	wait $$page || status=1; exit $$status
+
+test-rust: $(if $(BUILT),test-build)
 	tests/timed.sh "Rust tests" cargo test --release --workspace --no-fail-fast
 
-test-proofs: build
+test-proofs: $(BUILT)
 	tests/timed.sh "proofs, in short" tests/prove.sh short
 
-test-engines: build
+test-engines: $(BUILT)
 	tests/needs.sh
 	tests/timed.sh "DuckDB, Spark, DataFusion" tests/engines.sh
 
-test-web: web
+test-web: $(if $(BUILT),web)
 	tests/timed.sh "unit tests of the page" npm --prefix web test --silent
 
-test-page: build
+test-page: $(BUILT)
 	tests/needs.sh
 	tests/timed.sh "tests in Chromium" tests/page.sh
 
