@@ -44,10 +44,7 @@ test("names in tables begin with what tells them apart", () => {
   const cases: [string, string][] = [
     ["hdr_init(int)", "hdr_init"],
     ["void fold<std::string>(std::map<std::string, int>&, int)", "fold<std::string>"],
-    [
-      "std::vector<int, std::allocator<int> >::push_back(int const&)",
-      "std::vector<int, std::allocator<int> >::push_back",
-    ],
+    ["std::vector<int, std::allocator<int> >::push_back(int const&)", "std::vector<int>::push_back"],
     ["Cache::find(std::string const&) const", "Cache::find"],
     ["main::{lambda(int)#3}::operator()(int) const", "main::{lambda(int)#3}::operator()"],
     ["operator new(unsigned long)", "operator new"],

@@ -15,6 +15,7 @@ import {
 } from "../../lib/format.ts";
 import { bareName, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
+import { plainTypes } from "../../lib/plain-types.ts";
 import { recordingText } from "../../lib/recording.ts";
 import { CHANGE_KINDS, effectiveWindow } from "../../lib/search-params.ts";
 import { sortedRows } from "../../lib/sorting.ts";
@@ -282,7 +283,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
       </div>
       {selected && (
         <aside className="side" aria-label="The selected change">
-          <h2 className="mono">{shortName(allocatorName(selected.stack, "unknown"), 160)}</h2>
+          <h2 className="mono">{shortName(plainTypes(allocatorName(selected.stack, "unknown")), 160)}</h2>
           <dl className="facts-list facts-wide">
             <div>
               <dt>{diff.before}</dt>
