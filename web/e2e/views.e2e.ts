@@ -142,6 +142,14 @@ test("a filter that cannot be used is marked, and blanks nothing", async () => {
   expect(await page.getByRole("alert").count()).toBe(0);
 });
 
+test.each(["flamegraph", "calltree"])("a link to a frame that is not there leads to the whole %s", async (view) => {
+  const page = await open(`/r/${shop}/${view}?metric=allocated&root=999999`);
+  await page.getByRole("button", { name: "Show the whole tree" }).click();
+  await settled(page);
+  expect(new URL(page.url()).searchParams.has("root")).toBe(false);
+  await expect.poll(() => page.locator("[role=treeitem], .tree-name").count()).toBeGreaterThan(3);
+});
+
 test("a search opens the branches of the call tree that match, and says how much they hold", async () => {
   const page = await open(`/r/${shop}/calltree?metric=allocated&q=cache_insert`);
   await settled(page);

@@ -100,7 +100,7 @@ test("marks cut a recording into generations", () => {
     { t: 100, text: "end" },
   ];
   expect(generationsOf(marks, 100)).toEqual([
-    { name: "start", from: 0, to: 10 },
+    { name: "(beginning)", from: 0, to: 10 },
     { name: "a, a2", from: 10, to: 30 },
     { name: "b", from: 30, to: 100 },
   ]);
