@@ -355,6 +355,37 @@ test("a running recording grows before the eye, is held, and followed again", as
   await expect.poll(value, { timeout: 8000 }).not.toBe(held);
 });
 
+test("a running recording's graph keeps the frame that the keyboard is at, and one peak is in all places", async () => {
+  const running = await recordingOf("steady");
+  const page = await open(`/r/${running.id}/flamegraph`);
+  await settled(page);
+  await page.getByRole("tree").first().focus();
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("ArrowDown");
+  const details = page.locator(".details-name");
+  await expect.poll(() => details.textContent()).not.toBe("all");
+  const name = await details.textContent();
+  const total = () => page.locator(".flame-chart [role=treeitem]").first().getAttribute("aria-label");
+  const first = await total();
+  await expect.poll(total, { timeout: 8000 }).not.toBe(first);
+  await page.waitForTimeout(1500);
+  expect(await details.textContent()).toBe(name);
+  await page.keyboard.press("g");
+  await page.keyboard.press("o");
+  await settled(page);
+  const peaks = () =>
+    page.evaluate(() => {
+      const text = (selector: string) => document.querySelector(selector)?.textContent ?? "";
+      return [text(".readout span[title]"), text("[data-fact=peak] .fact-value")].map((one) =>
+        one.replace("peak ", ""),
+      );
+    });
+  for (let i = 0; i < 8; i += 1) {
+    const [readout, tile] = await peaks();
+    expect(readout).toBe(tile);
+    await page.waitForTimeout(400);
+  }
+});
+
 // Before the test that ends the program, in the same file: the order of files is not fixed.
 test("a running recording opens on what is live", async () => {
   const running = await recordingOf("steady");
