@@ -98,7 +98,7 @@ test.runIf(real)(
 
 test.runIf(real)("the table has both numbers, and what happened to them", async () => {
   const diff = await api<Diff>(`recordings/${shop}/diff?other=${bazaar}`);
-  const page = await open(`/r/${shop}/compare?other=${bazaar}`);
+  const page = await open(`/r/${shop}/compare?other=${bazaar}&metric=live`);
   await settled(page);
   const rows = page.locator(".table-body [role=row]");
   const cells = async (name: string) =>
@@ -119,8 +119,26 @@ test.runIf(real)("the table has both numbers, and what happened to them", async 
     .toBe(true);
 });
 
-test.runIf(real)("the flame graph: red grew, blue shrank, signs and words say it as well", async () => {
+test.runIf(real)("of ended programs the peaks are compared, the largest change in either direction first", async () => {
   const page = await open(`/r/${shop}/compare?other=${bazaar}`);
+  await settled(page);
+  const what = page.getByRole("group", { name: "What is compared" });
+  await expect.poll(() => what.getByRole("radio", { checked: true }).inputValue()).toBe("peak");
+  const diff = await api<Diff>(`recordings/${shop}/diff?other=${bazaar}&metric=peak&limit=2000`);
+  const changes = diff.rows.map((row) => row.after.bytes - row.before.bytes);
+  const first = [...changes].sort((a, b) => Math.abs(b) - Math.abs(a))[0] ?? 0;
+  expect(changes.some((change) => change > 0)).toBe(true);
+  expect(first).toBeLessThan(0);
+  const row = page.locator(".table-body [role=row]").first();
+  expect(await row.locator(".change").getAttribute("title")).toContain(Math.abs(first).toLocaleString("en-US"));
+  // Instants of one recording are live blocks, whatever was compared before.
+  await page.locator(".compare-view select").first().selectOption("instants");
+  await settled(page);
+  expect(await page.locator(".view-bar", { hasText: "A/B on the timeline sets others" }).count()).toBe(1);
+});
+
+test.runIf(real)("the flame graph: red grew, blue shrank, signs and words say it as well", async () => {
+  const page = await open(`/r/${shop}/compare?other=${bazaar}&metric=live`);
   await settled(page);
   await page.getByText("Flame graph", { exact: true }).last().click();
   await settled(page);
@@ -149,7 +167,7 @@ test.runIf(real)("the flame graph: red grew, blue shrank, signs and words say it
 });
 
 test.runIf(real)("upside down: the allocating functions first, zoomed and back", async () => {
-  const page = await open(`/r/${shop}/compare?other=${bazaar}&graph=1`);
+  const page = await open(`/r/${shop}/compare?other=${bazaar}&metric=live&graph=1`);
   await settled(page);
   await page.getByRole("button", { name: "Inverted" }).click();
   await settled(page);

@@ -94,3 +94,20 @@ test("names of marks do not stand on one another", async () => {
   names.sort((a, b) => a[0] - b[0]);
   for (const [i, [left]] of names.entries()) expect(left).toBeGreaterThanOrEqual((names[i - 1]?.[2] ?? 0) - 0.5);
 });
+
+test("the words about the quality of the figures fit, however many they are", async () => {
+  const page = await open("/", { width: 320, height: 640 });
+  await page.route(`**/api/v1/recordings/${shop}`, async (route) => {
+    const response = await route.fetch();
+    const body = await response.json();
+    const stacks = { ...body.recorder.stacks, total: 100_000_000 };
+    const recorder = { ...body.recorder, stacks, truncated_stacks: 3, wait_ns: 4000 * body.process.duration_ns };
+    await route.fulfill({ response, json: { ...body, recorder } });
+  });
+  await page.goto(new URL(`/r/${shop}/sites`, page.url()).href);
+  await settled(page);
+  await expect.poll(() => page.locator(".pill.quality").textContent()).toMatch(/< 0\.01% of stacks cut · waited .*400/);
+  const [pill] = await boxes(page, ".pill.quality");
+  expect(pill?.[2]).toBeLessThanOrEqual(320);
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(320);
+});

@@ -142,6 +142,14 @@ test("a filter that cannot be used is marked, and blanks nothing", async () => {
   expect(await page.getByRole("alert").count()).toBe(0);
 });
 
+test.each(["flamegraph", "calltree"])("a link to a frame that is not there leads to the whole %s", async (view) => {
+  const page = await open(`/r/${shop}/${view}?metric=allocated&root=999999`);
+  await page.getByRole("button", { name: "Show the whole tree" }).click();
+  await settled(page);
+  expect(new URL(page.url()).searchParams.has("root")).toBe(false);
+  await expect.poll(() => page.locator("[role=treeitem], .tree-name").count()).toBeGreaterThan(3);
+});
+
 test("a search opens the branches of the call tree that match, and says how much they hold", async () => {
   const page = await open(`/r/${shop}/calltree?metric=allocated&q=cache_insert`);
   await settled(page);
@@ -345,6 +353,37 @@ test("a running recording grows before the eye, is held, and followed again", as
   expect(await value()).toBe(held);
   await page.getByRole("button", { name: "Follow" }).click();
   await expect.poll(value, { timeout: 8000 }).not.toBe(held);
+});
+
+test("a running recording's graph keeps the frame that the keyboard is at, and one peak is in all places", async () => {
+  const running = await recordingOf("steady");
+  const page = await open(`/r/${running.id}/flamegraph`);
+  await settled(page);
+  await page.getByRole("tree").first().focus();
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("ArrowDown");
+  const details = page.locator(".details-name");
+  await expect.poll(() => details.textContent()).not.toBe("all");
+  const name = await details.textContent();
+  const total = () => page.locator(".flame-chart [role=treeitem]").first().getAttribute("aria-label");
+  const first = await total();
+  await expect.poll(total, { timeout: 8000 }).not.toBe(first);
+  await page.waitForTimeout(1500);
+  expect(await details.textContent()).toBe(name);
+  await page.keyboard.press("g");
+  await page.keyboard.press("o");
+  await settled(page);
+  const peaks = () =>
+    page.evaluate(() => {
+      const text = (selector: string) => document.querySelector(selector)?.textContent ?? "";
+      return [text(".readout span[title]"), text("[data-fact=peak] .fact-value")].map((one) =>
+        one.replace("peak ", ""),
+      );
+    });
+  for (let i = 0; i < 8; i += 1) {
+    const [readout, tile] = await peaks();
+    expect(readout).toBe(tile);
+    await page.waitForTimeout(400);
+  }
 });
 
 // Before the test that ends the program, in the same file: the order of files is not fixed.

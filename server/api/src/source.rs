@@ -31,7 +31,7 @@ pub struct Source {
 pub struct SourceLine {
     /// Line number, from 1.
     pub line: u32,
-    /// The line itself called the allocator.
+    /// The line is the innermost of the program: it called the allocator, or a library that did.
     pub flat: i64,
     /// The line was anywhere on the stack.
     pub cum: i64,

@@ -1,4 +1,5 @@
-//! Single blocks, in pages. A page costs one parallel scan of the window however deep it lies.
+//! Single blocks, in pages. A page costs one parallel scan of the window if it is asked for by a cursor or is among the
+//! first; further in, the block that it begins with is found by counting, in a few scans.
 
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -32,6 +33,8 @@ pub struct AllocationsParams {
     pub descending: bool,
     /// Where the last page ended.
     pub cursor: Option<String>,
+    /// Blocks to leave out first, in place of a cursor.
+    pub offset: u64,
     /// Most blocks in the answer.
     pub limit: usize,
 }
@@ -63,6 +66,22 @@ pub enum AllocationSort {
 
 /// Most blocks of one answer.
 pub const MAX_LIMIT: usize = 10_000;
+/// How a page far from the first is found.
+#[derive(Debug, Clone, Copy)]
+pub struct Paging {
+    /// Blocks in front of a page that a scan keeps beside those of the page; if there are more, they are counted.
+    pub shallow: u64,
+    /// Parts that an interval of places is divided into, to be counted.
+    pub parts: u64,
+    /// An interval with as many blocks is sorted, instead of being divided again.
+    pub few: u64,
+}
+
+impl Default for Paging {
+    fn default() -> Self {
+        Self { shallow: 20_000, parts: 4096, few: 1 << 20 }
+    }
+}
 
 /// Lists blocks.
 ///
@@ -72,6 +91,20 @@ pub fn run(
     trace: &Trace,
     symbols: &dyn RecordingSymbols,
     params: &AllocationsParams,
+    cancel: &Cancel,
+) -> Result<Allocations> {
+    run_paging(trace, symbols, params, Paging::default(), cancel)
+}
+
+/// As [`run`], with limits of one's own.
+///
+/// # Errors
+/// When a parameter does not fit the recording, or cancelled.
+pub fn run_paging(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &AllocationsParams,
+    paging: Paging,
     cancel: &Cancel,
 ) -> Result<Allocations> {
     if params.limit == 0 || params.limit > MAX_LIMIT {
@@ -86,7 +119,11 @@ pub fn run(
         let wanted = Filter::regex("search", search)?;
         selection = selection.and_sites_with(trace, OwnFrames::new(trace, symbols).matcher(&wanted));
     }
-    let after = params.cursor.as_deref().map(parse_cursor).transpose()?;
+    if params.cursor.is_some() && params.offset > 0 {
+        return Err(QueryError::bad("offset", "a page is asked for by a cursor or by an offset"));
+    }
+    let start =
+        params.cursor.as_deref().map(parse_cursor).transpose()?.map(|(keys, row)| (keys, row.saturating_add(1)));
     let test = selection.rows(trace);
     let (from, to, alive_at) = match window.at {
         Some((_, place)) => (0, place.allocs, Some(place.frees)),
@@ -99,14 +136,19 @@ pub fn run(
         test,
         keys: params.sort.keys().map(|(column, reversed)| (column, reversed != params.descending)).collect(),
         alive_at,
-        after,
         limit: params.limit,
+        paging,
     };
     let everything = selection.is_everything() && alive_at.is_none();
     let (total, mut rows) = if everything && params.sort.is_first(AllocationSort::Allocated) {
-        page.by_alloc(from, to)
+        page.by_alloc(from, to, start, params.offset)
+    } else if params.offset > paging.shallow {
+        match page.nth(from, to, params.offset, cancel)? {
+            Some(start) => page.scan(from, to, Some(start), 0, cancel)?,
+            None => (page.count(from, to, cancel)?, Vec::new()),
+        }
     } else {
-        page.scan(from, to, cancel)?
+        page.scan(from, to, start, params.offset as usize, cancel)?
     };
     let more = rows.len() > params.limit;
     rows.truncate(params.limit);
@@ -167,8 +209,37 @@ struct AllocationPage<'a> {
     keys: Vec<(AllocationSort, bool)>,
     /// Only what is live when this many frees have happened.
     alive_at: Option<u64>,
-    after: Option<SortPlace>,
     limit: usize,
+    paging: Paging,
+}
+
+/// A place as one sequence: the columns, then the row.
+fn parts_of((keys, row): SortPlace) -> [u64; MAX_SORT_KEYS + 1] {
+    let mut parts = [row; MAX_SORT_KEYS + 1];
+    parts[..MAX_SORT_KEYS].copy_from_slice(&keys);
+    parts
+}
+
+/// Places whose first parts are these and whose next one is in an interval.
+#[derive(Debug, Clone, Copy)]
+struct PlaceRange<'a> {
+    first: &'a [u64],
+    low: u64,
+    high: u64,
+}
+
+impl PlaceRange<'_> {
+    /// The part of a place that is in the interval.
+    fn part(&self, place: SortPlace) -> Option<u64> {
+        let parts = parts_of(place);
+        let (first, rest) = parts.split_at(self.first.len());
+        rest.first().copied().filter(|part| first == self.first && (self.low..=self.high).contains(part))
+    }
+
+    /// How much each of so many parts covers; the last one may be shorter.
+    const fn step(&self, parts: u64) -> u64 {
+        (self.high - self.low) / parts + 1
+    }
 }
 
 impl AllocationPage<'_> {
@@ -206,53 +277,173 @@ impl AllocationPage<'_> {
         }
     }
 
-    fn by_alloc(&self, from: u64, to: u64) -> (u64, Vec<SortPlace>) {
+    fn by_alloc(&self, from: u64, to: u64, start: Option<SortPlace>, offset: u64) -> (u64, Vec<SortPlace>) {
         let rows: Vec<SortPlace> = if self.keys.first().is_some_and(|&(_, descending)| descending) {
-            let end = self.after.map_or(to, |(_, row)| row.min(to));
+            let end = start.map_or(to, |(_, row)| row.saturating_sub(1).min(to)).saturating_sub(offset);
             (from..end).rev().take(self.limit + 1).map(|row| self.place(row)).collect()
         } else {
-            let start = self.after.map_or(from, |(_, row)| (row.saturating_add(1)).max(from));
+            let start = start.map_or(from, |(_, row)| row.max(from)).saturating_add(offset);
             (start..to).take(self.limit + 1).map(|row| self.place(row)).collect()
         };
         (to.saturating_sub(from), rows)
     }
 
-    /// Counts what passes, and keeps the first blocks behind the cursor.
-    fn scan(&self, from: u64, to: u64, cancel: &Cancel) -> Result<(u64, Vec<SortPlace>)> {
-        let keep = self.limit + 1;
+    /// Counts what passes, and keeps the first blocks from a place on, less those to be left out.
+    fn scan(
+        &self,
+        from: u64,
+        to: u64,
+        start: Option<SortPlace>,
+        leave_out: usize,
+        cancel: &Cancel,
+    ) -> Result<(u64, Vec<SortPlace>)> {
+        let keep = leave_out + self.limit + 1;
         let cut = |rows: &mut Vec<SortPlace>| {
             rows.sort_unstable();
             rows.truncate(keep);
         };
-        let parts: Vec<(u64, Vec<SortPlace>)> = ranges(from, to)
-            .into_par_iter()
-            .map(|range| {
-                let (mut count, mut rows) = (0, Vec::new());
-                let mut worst: Option<SortPlace> = None;
-                let also = self.alive_at.map_or(Also::Nothing, Also::LiveAt);
-                let mut picker = Picker::new(&self.test, also);
-                for start in range.clone().step_by(BLOCK) {
-                    cancel.check()?;
-                    for &offset in picker.pick(start, (start + BLOCK as u64).min(range.end)) {
-                        let row = start + u64::from(offset);
-                        count += 1;
-                        let entry = self.place(row);
-                        if self.after.is_some_and(|after| entry <= after) || worst.is_some_and(|worst| entry >= worst) {
-                            continue;
-                        }
-                        rows.push(entry);
-                        if rows.len() >= 4 * keep {
-                            cut(&mut rows);
-                            worst = rows.last().copied();
-                        }
-                    }
+        let parts = self.passing(from, to, cancel, |rows_of| {
+            let (mut count, mut rows) = (0, Vec::new());
+            let mut worst: Option<SortPlace> = None;
+            rows_of(&mut |row| {
+                count += 1;
+                let entry = self.place(row);
+                if start.is_some_and(|start| entry < start) || worst.is_some_and(|worst| entry >= worst) {
+                    return;
                 }
-                Ok((count, rows))
-            })
-            .collect::<Result<_>>()?;
+                rows.push(entry);
+                if rows.len() >= 4 * keep {
+                    cut(&mut rows);
+                    worst = rows.last().copied();
+                }
+            })?;
+            Ok((count, rows))
+        })?;
         let total = parts.iter().map(|p| p.0).sum();
         let mut rows: Vec<SortPlace> = parts.into_iter().flat_map(|p| p.1).collect();
         cut(&mut rows);
+        rows.drain(..leave_out.min(rows.len()));
         Ok((total, rows))
+    }
+
+    /// What passes.
+    fn count(&self, from: u64, to: u64, cancel: &Cancel) -> Result<u64> {
+        let parts = self.passing(from, to, cancel, |rows_of| {
+            let mut count = 0;
+            rows_of(&mut |_| count += 1)?;
+            Ok(count)
+        })?;
+        Ok(parts.into_iter().sum())
+    }
+
+    /// The place of the block that this many others are in front of: one part of the place after the other, each by
+    /// counting what is in parts of an interval, and going on with the part that has the block.
+    fn nth(&self, from: u64, to: u64, rank: u64, cancel: &Cancel) -> Result<Option<SortPlace>> {
+        let (mut found, mut rank) = (Vec::new(), rank);
+        while found.len() <= MAX_SORT_KEYS {
+            if (self.keys.len()..MAX_SORT_KEYS).contains(&found.len()) {
+                found.push(0);
+                continue;
+            }
+            let bounds = self.bounds(from, to, &found, cancel)?;
+            let Some((mut low, mut high, mut count)) = bounds.filter(|&(_, _, count)| rank < count) else {
+                return Ok(None);
+            };
+            while low < high {
+                let interval = PlaceRange { first: &found, low, high };
+                if count <= self.paging.few {
+                    let mut places = self.places(from, to, interval, cancel)?;
+                    return Ok(Some(*places.select_nth_unstable(rank as usize).1));
+                }
+                let step = interval.step(self.paging.parts);
+                for (at, sum) in (0..).zip(self.counts(from, to, interval, step, cancel)?) {
+                    count = sum;
+                    if rank < sum {
+                        low += at * step;
+                        high = high.min(low.saturating_add(step - 1));
+                        break;
+                    }
+                    rank -= sum;
+                }
+            }
+            found.push(low);
+        }
+        let row = found.pop().unwrap_or_default();
+        Ok(found.try_into().ok().map(|keys| (keys, row)))
+    }
+
+    /// The smallest and the largest part behind these, and the number of blocks that have them.
+    fn bounds(&self, from: u64, to: u64, first: &[u64], cancel: &Cancel) -> Result<Option<(u64, u64, u64)>> {
+        let interval = PlaceRange { first, low: 0, high: u64::MAX };
+        let wider = |a: (u64, u64, u64), b: (u64, u64, u64)| (a.0.min(b.0), a.1.max(b.1), a.2 + b.2);
+        let parts = self.passing(from, to, cancel, |rows_of| {
+            let mut bounds: Option<(u64, u64, u64)> = None;
+            rows_of(&mut |row| {
+                if let Some(part) = interval.part(self.place(row)) {
+                    let one = (part, part, 1);
+                    bounds = Some(bounds.map_or(one, |bounds| wider(bounds, one)));
+                }
+            })?;
+            Ok(bounds)
+        })?;
+        Ok(parts.into_iter().flatten().reduce(wider))
+    }
+
+    /// How many are in each step of an interval.
+    fn counts(&self, from: u64, to: u64, interval: PlaceRange<'_>, step: u64, cancel: &Cancel) -> Result<Vec<u64>> {
+        let parts = self.passing(from, to, cancel, |rows_of| {
+            let mut counts = vec![0_u64; self.paging.parts as usize];
+            rows_of(&mut |row| {
+                if let Some(part) = interval.part(self.place(row)) {
+                    counts[((part - interval.low) / step) as usize] += 1;
+                }
+            })?;
+            Ok(counts)
+        })?;
+        let mut sums = vec![0; self.paging.parts as usize];
+        for (at, count) in parts.iter().flat_map(|counts| counts.iter().enumerate()) {
+            sums[at] += count;
+        }
+        Ok(sums)
+    }
+
+    fn places(&self, from: u64, to: u64, interval: PlaceRange<'_>, cancel: &Cancel) -> Result<Vec<SortPlace>> {
+        let parts = self.passing(from, to, cancel, |rows_of| {
+            let mut places = Vec::new();
+            rows_of(&mut |row| {
+                let place = self.place(row);
+                if interval.part(place).is_some() {
+                    places.push(place);
+                }
+            })?;
+            Ok(places)
+        })?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+
+    /// Runs over the rows that pass, many ranges at a time.
+    fn passing<T: Send>(
+        &self,
+        from: u64,
+        to: u64,
+        cancel: &Cancel,
+        fold: impl Fn(&mut dyn FnMut(&mut dyn FnMut(u64)) -> Result<()>) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        ranges(from, to)
+            .into_par_iter()
+            .map(|range| {
+                let also = self.alive_at.map_or(Also::Nothing, Also::LiveAt);
+                let mut picker = Picker::new(&self.test, also);
+                fold(&mut |each| {
+                    for start in range.clone().step_by(BLOCK) {
+                        cancel.check()?;
+                        for &offset in picker.pick(start, (start + BLOCK as u64).min(range.end)) {
+                            each(start + u64::from(offset));
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect()
     }
 }

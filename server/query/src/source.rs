@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::Result;
 use super::filter::Filter;
-use super::node_sums;
 use super::window::Window;
+use super::{node_sums, stacks};
 use tracehound_api::source::SourceLine;
 use tracehound_api::{Metric, Unit};
-use tracehound_index::symbols::RecordingSymbols;
+use tracehound_index::symbols::{RecordingSymbols, SymbolFrame};
 use tracehound_index::{Cancel, Trace};
 
 /// Parameters of the query.
@@ -44,19 +44,16 @@ pub fn lines(
         filter: params.filter.clone(),
     };
     let sums = node_sums::run(trace, symbols, &asked, cancel)?;
-    // By location: its lines in this file, innermost first, and whether the innermost frame is one of them.
+    // By location: its lines in this file, innermost first.
+    let is_in_file = |level: &SymbolFrame| level.file.is_some_and(|f| symbols.file(f).as_ref() == params.file);
     let mut of_location = Vec::with_capacity(trace.location_count() as usize);
     let mut levels = Vec::new();
     for location in 0..trace.location_count() {
         levels.clear();
         symbols.frames(trace, location, &mut levels);
         let in_module = params.module.is_none_or(|m| trace.location(location).module == Some(m));
-        let hits: Vec<(bool, u32)> = levels
-            .iter()
-            .enumerate()
-            .filter(|(_, level)| in_module && level.file.is_some_and(|f| symbols.file(f).as_ref() == params.file))
-            .filter_map(|(depth, level)| Some((depth == 0, level.line?)))
-            .collect();
+        let hits: Vec<u32> =
+            levels.iter().filter(|level| in_module && is_in_file(level)).filter_map(|l| l.line).collect();
         of_location.push(hits);
     }
     let mut lines: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
@@ -64,17 +61,18 @@ pub fn lines(
     for node in &sums.nodes {
         seen.clear();
         let value = node.sum.of(params.unit);
-        for (depth, at) in trace.stack(node.node).enumerate() {
+        for at in trace.stack(node.node) {
             let Some(location) = trace.node_location(at) else { continue };
-            for &(innermost, line) in of_location.get(location as usize).into_iter().flatten() {
-                let sum = lines.entry(line).or_default();
-                if depth == 0 && innermost {
-                    sum.0 += value;
-                }
+            for &line in of_location.get(location as usize).into_iter().flatten() {
                 if seen.insert(line) {
-                    sum.1 += value;
+                    lines.entry(line).or_default().1 += value;
                 }
             }
+        }
+        // Standard libraries allocate for the line of the program that calls them.
+        let Some(own) = stacks::own_frame(trace, symbols, node.node).map(|own| own.level) else { continue };
+        if let Some(line) = own.line.filter(|line| is_in_file(&own) && seen.contains(line)) {
+            lines.entry(line).or_default().0 += value;
         }
     }
     Ok(lines.into_iter().map(|(line, (flat, cum))| SourceLine { line, flat, cum }).collect())

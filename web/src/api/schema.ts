@@ -2645,7 +2645,7 @@ export interface components {
             cum: number;
             /**
              * Format: int64
-             * @description The line itself called the allocator.
+             * @description The line is the innermost of the program: it called the allocator, or a library that did.
              */
             flat: number;
             /**
@@ -3248,6 +3248,8 @@ export interface operations {
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string;
+                /** @description Blocks left out first, in place of a cursor. */
+                offset?: number;
             };
             header?: never;
             path: {

@@ -1,5 +1,6 @@
 // Transforms of the stacks as chips, in the order in which they are applied.
 import { shortName } from "../lib/names.ts";
+import { plainTypes } from "../lib/plain-types.ts";
 import { readTransforms, TRANSFORMS, transformText, withoutTransform } from "../lib/transforms.ts";
 import { usePage } from "../ui/page.ts";
 
@@ -16,7 +17,7 @@ export function TransformChips() {
     const { what, name } = transformText(transform);
     return (
       <span key={`${at} ${what} ${name}`} className="chip" title={`${name}: ${TRANSFORMS[transform.kind].hint}`}>
-        <b>{what}</b> <span className="chip-value">{shortName(name, 60)}</span>
+        <b>{what}</b> <span className="chip-value">{shortName(plainTypes(name), 60)}</span>
         <button type="button" aria-label={`Remove ${what} ${shortName(name, 60)}`} onClick={() => remove(at)}>
           ✕
         </button>

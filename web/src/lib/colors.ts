@@ -20,7 +20,7 @@ export function hash(text: string): number {
 }
 
 /** Libraries of the system recede, so that the program's own code stands out. */
-function isSystemModule(module: string): boolean {
+export function isSystemModule(module: string): boolean {
   return /^(ld-|libc\.|libc-|libpthread|libm\.|libstdc\+\+|libgcc|libdl|librt|linux-vdso|\[vdso)/.test(module);
 }
 

@@ -1,4 +1,5 @@
 // Function names in small space: what to keep of a long demangled C++ or Rust name.
+import { isOperator, plainTypes } from "./plain-types.ts";
 
 /**
  * A name of at most `limit` characters: nested template and argument lists are folded to `<…>` and `(…)`, the deepest
@@ -42,15 +43,6 @@ function foldBrackets(name: string, keep: number): string {
   return out;
 }
 
-/** `->`, `operator<`, `operator<<`, `operator()`: not brackets. */
-function isOperator(name: string, at: number): boolean {
-  const c = name.charAt(at);
-  const before = name.slice(Math.max(0, at - 10), at);
-  if (c === ">" && before.endsWith("-")) return true;
-  if (c === "<" || c === ">") return /operator[<>]?$/.test(before);
-  return /operator\(?$/.test(before) && (c === ")" || name.charAt(at + 1) === ")");
-}
-
 /** The last part of a path. */
 export function fileName(path: string): string {
   return path.slice(path.lastIndexOf("/") + 1);
@@ -66,7 +58,8 @@ export function location(file: string | null | undefined, line: number | null | 
  * A name for a table: without return type, argument list, ABI tags and `const` behind it, so that the distinguishing word
  * comes first. Lists of templates are folded. The full name belongs into a tooltip.
  */
-export function bareName(name: string, limit = 120): string {
+export function bareName(full: string, limit = 120): string {
+  const name = plainTypes(full);
   const ends = topLevel(name, "(");
   let bare = name;
   // Of `f(int)::{lambda(int)#3}::operator()(int) const` only the last list is an argument list.

@@ -10,7 +10,7 @@ export function readPattern(text: string): Pattern {
   if (text === "") return { kind: "none" };
   try {
     const { body, ignoresCase } = caseOf(text);
-    const expression = new RegExp(body, ignoresCase ? "i" : "");
+    const expression = new RegExp(withFullStrings(body), ignoresCase ? "i" : "");
     return { kind: "valid", text, test: (name) => expression.test(name) };
   } catch (error) {
     return { kind: "invalid", text, why: error instanceof Error ? error.message : String(error) };
@@ -33,7 +33,16 @@ export function withOtherCase(text: string): string {
 /** What the server is asked for. */
 export function serverPattern(text: string): string {
   const { body, ignoresCase } = caseOf(text);
-  return ignoresCase ? `(?i)${body}` : body;
+  return `${ignoresCase ? "(?i)" : ""}${withFullStrings(body)}`;
+}
+
+/** Names are shown with `std::string`, and matched as the compiler spells it. */
+function withFullStrings(body: string): string {
+  return body.replace(/\bstd::string\b( ?>)?/g, (_, closes: string | undefined) => {
+    const both =
+      "std::(?:string|(?:__cxx11::|__1::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>)";
+    return closes === undefined ? both : `${both} ?>`;
+  });
 }
 
 /** Filters that take several patterns, one a line: of `focus` each must match, of the others any. */

@@ -49,14 +49,17 @@ export interface SortableColumn<Row> {
   /** Its order begins with the largest, as that of figures, though it shows something else. */
   largestFirst?: boolean;
   value?: (row: Row) => number | string;
+  /** What its order follows, where that is not the value itself. */
+  order?: (row: Row) => number | string;
 }
 
 const byText = new Intl.Collator("en", { numeric: true });
 
 /** Compares two rows by a column: figures and texts both from the smallest up. */
 export function compareBy<Row>(column: SortableColumn<Row>, a: Row, b: Row): number {
-  const x = column.value?.(a) ?? "";
-  const y = column.value?.(b) ?? "";
+  const by = column.order ?? column.value;
+  const x = by?.(a) ?? "";
+  const y = by?.(b) ?? "";
   if (typeof x === "number" && typeof y === "number") return x - y;
   return byText.compare(String(x), String(y));
 }

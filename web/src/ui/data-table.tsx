@@ -30,6 +30,8 @@ export interface Column<Row> {
   isSubject?: boolean;
   /** What sorting and copying see; columns without it cannot be sorted here. */
   value?: (row: Row) => number | string;
+  /** What sorting sees instead. */
+  order?: (row: Row) => number | string;
   cell: (row: Row) => ReactNode;
 }
 
@@ -87,6 +89,8 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
   const scroller = useRef<HTMLDivElement>(null);
   const [focused, setFocused] = useState(0);
   const chosen = useRef<string | undefined>(undefined);
+  /** The position that keys have moved to before its row was here. */
+  const awaited = useRef<number | undefined>(undefined);
 
   const width = useWidth(scroller);
   const least = leastWidth(given);
@@ -170,6 +174,7 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
     if (speed === 1 || !box) virtual.scrollToIndex(next);
     else box.scrollTop = offsetFor(next * rowHeight, rowHeight, offset, box.clientHeight) / speed;
     const row = rowAt(next);
+    awaited.current = row ? undefined : next;
     if (row) onSelect?.(row);
     const focus = () =>
       scroller.current
@@ -177,6 +182,18 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
         ?.focus({ preventScroll: long.current.speed !== 1 });
     requestAnimationFrame(speed === 1 ? focus : () => requestAnimationFrame(focus));
   };
+
+  // The row takes the place of its stand-in, which had the focus.
+  useEffect(() => {
+    const at = awaited.current;
+    const row = at === undefined ? undefined : rowAt(at);
+    if (at === undefined || !row) return;
+    awaited.current = undefined;
+    const active = document.activeElement;
+    if (active && active !== document.body && !scroller.current?.contains(active)) return;
+    scroller.current?.querySelector<HTMLElement>(`[data-index="${at}"]`)?.focus({ preventScroll: true });
+    onSelect?.(row);
+  });
 
   const onKeyDown = (event: KeyboardEvent<HTMLDivElement>) => {
     const row = rowAt(current);
@@ -228,7 +245,7 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
                 className="table-row"
                 data-index={item.index}
                 aria-rowindex={item.index + 2}
-                tabIndex={-1}
+                tabIndex={item.index === current ? 0 : -1}
                 style={{
                   gridTemplateColumns: template,
                   height: rowHeight,

@@ -1,6 +1,6 @@
 // Bars over classes of a quantity. Figures are in the table beside it for those who cannot see the bars.
 import type { Histogram as Data } from "../api/types.ts";
-import { formatBytes, formatCount, formatExact, formatValue } from "../lib/format.ts";
+import { formatBytes, formatCount, formatExact, formatValue, plural } from "../lib/format.ts";
 
 interface HistogramProps {
   data: Data;
@@ -21,6 +21,8 @@ export function Histogram({ data, label, formatClass, unit = "count" }: Histogra
   const classes = data.lower
     .slice(first, last + 1)
     .map((lower, i) => ({ lower, upper: data.lower[first + i + 1], index: first + i }));
+  const [only] = classes.length === 1 ? classes : [];
+  if (only) return <OneClass data={data} label={label} formatClass={formatClass} only={only} />;
   const widest = Math.max(90, classes.length * MOST_PX);
   const largest = Math.max(...classes.map((c) => values[c.index] ?? 0));
   return (
@@ -47,8 +49,7 @@ export function Histogram({ data, label, formatClass, unit = "count" }: Histogra
           const count = data.count[index] ?? 0;
           const live = data.live_count[index] ?? 0;
           const height = Math.max(count > 0 ? 1.5 : 0, ((values[index] ?? 0) / largest) * HEIGHT);
-          const range =
-            upper === undefined ? `from ${formatClass(lower)}` : `${formatClass(lower)} to ${formatClass(upper)}`;
+          const range = rangeText({ lower, upper, index }, formatClass);
           return (
             <span
               key={lower}
@@ -69,6 +70,32 @@ export function Histogram({ data, label, formatClass, unit = "count" }: Histogra
       </div>
     </figure>
   );
+}
+
+interface Class {
+  lower: number;
+  upper: number | undefined;
+  index: number;
+}
+
+/** What is all alike needs no bars. */
+function OneClass({ data, label, formatClass, only }: HistogramProps & { only: Class }) {
+  const live = data.live_count[only.index] ?? 0;
+  return (
+    <figure className="histogram">
+      <figcaption>
+        {label} <span className="muted">of {plural(data.count[only.index] ?? 0, "block")}</span>
+      </figcaption>
+      <p className="histogram-one">
+        <b>{rangeText(only, formatClass)}</b>
+        {live > 0 && <span className="muted">, {formatCount(live)} never freed</span>}
+      </p>
+    </figure>
+  );
+}
+
+function rangeText({ lower, upper }: Class, formatClass: (lower: number) => string): string {
+  return upper === undefined ? `from ${formatClass(lower)}` : `${formatClass(lower)} to ${formatClass(upper)}`;
 }
 
 function describe(

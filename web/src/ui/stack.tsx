@@ -3,6 +3,7 @@ import { type ReactNode, useMemo } from "react";
 import type { Frame } from "../api/types.ts";
 import { isChosen } from "../lib/identity.ts";
 import { location, shortName } from "../lib/names.ts";
+import { plainTypes } from "../lib/plain-types.ts";
 import { frameName, stackText } from "../lib/stack.ts";
 import { Button } from "./controls.tsx";
 import { useFunctionMenu } from "./function-menu.ts";
@@ -48,7 +49,7 @@ export function Stack({ stack, label }: { stack: readonly Frame[]; label: string
                   openMenu(below(event.currentTarget), items(frame));
                 }}
               >
-                <span className="mono">{shortName(name, 300)}</span>
+                <span className="mono">{shortName(plainTypes(name), 300)}</span>
                 {frame.inlined && <span className="badge">inlined</span>}
                 <span className="muted">
                   {[location(frame.file, frame.line), frame.module].filter(Boolean).join(" · ")}

@@ -1,8 +1,9 @@
 // Loading, empty and failed: the problem, and what to do about it.
-import { type ReactNode, useRef } from "react";
+import { type ReactNode, useContext, useRef } from "react";
 import { LostServerError, ProblemError } from "../api/client.ts";
 import { sentence } from "../lib/format.ts";
 import { Button } from "./controls.tsx";
+import { PageContext } from "./page.ts";
 
 export function Loading({ what }: { what: string }) {
   return (
@@ -25,6 +26,7 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
 }
 
 export function Failure({ error, retry }: { error: Error; retry?: () => void }) {
+  const page = useContext(PageContext);
   const lost = error instanceof LostServerError;
   const parameter = error instanceof ProblemError ? error.problem.parameter : undefined;
   return (
@@ -32,28 +34,33 @@ export function Failure({ error, retry }: { error: Error; retry?: () => void }) 
       <h2>
         {lost
           ? "The server does not answer"
-          : parameter
-            ? "The server refused a parameter"
-            : error instanceof ProblemError && error.problem.status === 404
-              ? "Not found"
-              : error instanceof ProblemError
-                ? error.problem.title
-                : "This did not work"}
+          : parameter === "root"
+            ? "The frame that the link starts from is not in this tree"
+            : parameter
+              ? "The server refused a parameter"
+              : error instanceof ProblemError && error.problem.status === 404
+                ? "Not found"
+                : error instanceof ProblemError
+                  ? error.problem.title
+                  : "This did not work"}
       </h2>
       <p className="muted">
         {lost
           ? "Start “heaptrace server” again on the same recording and port; the page goes on by itself."
-          : sentence(error.message)}
+          : parameter === "root"
+            ? "It is of another window, metric or filter."
+            : sentence(error.message)}
       </p>
-      {parameter && (
-        <p className="muted">
-          The parameter is “{parameter}”.{" "}
-          {parameter === "root"
-            ? "The frame that the link started from is not in this tree."
-            : "Change or remove it above."}
-        </p>
+      {parameter && parameter !== "root" && (
+        <p className="muted">The parameter is “{parameter}”. Change or remove it above.</p>
       )}
-      {retry && <Button onClick={retry}>Try again</Button>}
+      {parameter === "root" && page ? (
+        <Button onClick={() => page.go({ root: undefined, open: undefined, row: undefined })}>
+          Show the whole tree
+        </Button>
+      ) : (
+        retry && <Button onClick={retry}>Try again</Button>
+      )}
     </div>
   );
 }

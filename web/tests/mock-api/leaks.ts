@@ -217,7 +217,7 @@ export function allocations(view: View, query: Query): Allocations {
     columns,
     readKeys(query.get("sort"), undefined, { column: "born", reversed: false }),
   );
-  const offset = number(query, "cursor", 0);
+  const offset = number(query, "offset", number(query, "cursor", 0));
   const limit = number(query, "limit", 100);
   return {
     schema: "heaptrace.allocations/1",

@@ -44,10 +44,7 @@ test("names in tables begin with what tells them apart", () => {
   const cases: [string, string][] = [
     ["hdr_init(int)", "hdr_init"],
     ["void fold<std::string>(std::map<std::string, int>&, int)", "fold<std::string>"],
-    [
-      "std::vector<int, std::allocator<int> >::push_back(int const&)",
-      "std::vector<int, std::allocator<int> >::push_back",
-    ],
+    ["std::vector<int, std::allocator<int> >::push_back(int const&)", "std::vector<int>::push_back"],
     ["Cache::find(std::string const&) const", "Cache::find"],
     ["main::{lambda(int)#3}::operator()(int) const", "main::{lambda(int)#3}::operator()"],
     ["operator new(unsigned long)", "operator new"],
@@ -103,7 +100,7 @@ test("marks cut a recording into generations", () => {
     { t: 100, text: "end" },
   ];
   expect(generationsOf(marks, 100)).toEqual([
-    { name: "start", from: 0, to: 10 },
+    { name: "(beginning)", from: 0, to: 10 },
     { name: "a, a2", from: 10, to: 30 },
     { name: "b", from: 30, to: 100 },
   ]);

@@ -118,7 +118,7 @@ describe("view", () => {
 describe("text", () => {
   test.each([
     ["main", "main"],
-    ["void fold<std::map<int, long> >(std::map<int, long>&, int)", "fold<std::map<int, long> >"],
+    ["void fold<std::map<int, long> >(std::map<int, long>&, int)", "fold<std::map<int, long>>"],
     ["build_matrix(unsigned long)", "build_matrix"],
     ["operator new(unsigned long)", "operator new"],
     ["main::{lambda(int)#3}::operator()(int) const", "main::{lambda(int)#3}::operator()"],
@@ -171,6 +171,16 @@ describe("colours", () => {
     const plain = node(10, [node(6, [], "a", "x", "a.c"), node(4, [], "b", "x", "a.c")], "r", "x", "a.c");
     expect(coloringOf(plain).by).toBe("function");
     expect(coloringOf(plain, "module")).toMatchObject({ by: "module", why: undefined });
+    // System libraries are pale: what they have of the picture tells nothing apart.
+    const deep = node(
+      10,
+      [node(10, [node(6, [], "a", "x", "a.c"), node(4, [], "b", "x", "b.c")], "m", "libc.so.6")],
+      "s",
+      "ld-linux.so.2",
+    );
+    expect(coloringOf(deep)).toMatchObject({ by: "file", why: expect.stringContaining("x has 100%") });
+    expect(coloringOf(deep).groups.map((group) => group.name)).toEqual(["a.c", "b.c"]);
+    expect(coloringOf(deep, "function").groups.map((group) => group.name)).toEqual(["a", "b"]);
     const parts = coloringOf(two).groups.map((group) => group.part);
     expect(parts.reduce((a, b) => a + b)).toBeCloseTo(1, 10);
   });

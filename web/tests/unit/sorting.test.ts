@@ -44,3 +44,17 @@ test("rows are compared by the next column where the first finds them equal", ()
   expect(names("-size,-name")).toEqual(["f10", "f9", "f2"]);
   expect(rows[0]?.name).toBe("f10");
 });
+
+test("an order may follow something else than what is copied", () => {
+  const rows = [{ change: 5 }, { change: -300 }, { change: 20 }];
+  const columns = [
+    {
+      id: "change",
+      numeric: true,
+      value: (row: { change: number }) => row.change,
+      order: (row: { change: number }) => Math.abs(row.change),
+    },
+  ];
+  const sorted = sortedRows(rows, columns, [{ column: "change", reversed: false }]);
+  expect(sorted.map((row) => row.change)).toEqual([-300, 20, 5]);
+});

@@ -24,7 +24,9 @@ pub fn why(sums: &LedgerSums, rss: u64, model: AllocatorModel, trim: Option<u64>
     };
     let amount = format!("{} ({})", size(bytes), percent(bytes.cast_signed(), rss.cast_signed()));
     match largest {
-        "live" => format!("Live blocks are the largest part, {amount}: less memory means fewer or smaller blocks."),
+        "live" => format!(
+            "Live blocks with their rounding are the largest part, {amount}: less memory means fewer or smaller blocks."
+        ),
         "holes" => {
             format!("{amount} are holes in pages that live blocks pin: `heaptrace pins` says whose blocks they are.")
         }

@@ -1,8 +1,9 @@
 // Every block that was allocated in the window: allocation, free, threads, both stacks.
 import "./allocations.css";
-import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
 import { getJson } from "../../api/client.ts";
+import { documentQuery } from "../../api/queries.ts";
 import type { Allocation, Allocations } from "../../api/types.ts";
 import { formatCount, formatDuration, formatExact, formatInstant, plural } from "../../lib/format.ts";
 import { bareName } from "../../lib/names.ts";
@@ -12,8 +13,9 @@ import { bytesColumn, countColumn } from "../../ui/columns.tsx";
 import { Button } from "../../ui/controls.tsx";
 import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
-import { useCopy } from "../../ui/notice.tsx";
+import { useCopy, useNotice } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { usePagedRows } from "../../ui/paged-rows.ts";
 import { useSearch } from "../../ui/search.tsx";
 import { useSorting } from "../../ui/sorting.ts";
 import { Stack } from "../../ui/stack.tsx";
@@ -22,6 +24,9 @@ import { ViewBar } from "../../ui/view-bar.tsx";
 import { SizeClassBars } from "./size-class-bars.tsx";
 
 const PAGE = 200;
+/** Rows that are saved at once. */
+const MOST_SAVED = 100_000;
+const NO_ROWS: readonly Allocation[] = [];
 const SORTABLE = ["born", "size", "lifetime", "address", "thread", "free_thread", "function"] as const;
 /** At the server the smallest and A come first; here figures begin with the largest. */
 const turned = ({ column, reversed }: SortKey): SortKey => ({
@@ -33,8 +38,12 @@ export function AllocationsView() {
   const { search, subject, go } = usePage();
   const request = useRequest();
   const copy = useCopy();
+  const notice = useNotice();
   const functionMenu = useFunctionMenu();
   const find = useSearch();
+  const nameOf = useThreadNames();
+  const columns = useMemo(() => columnsFor(nameOf), [nameOf]);
+  const [chosen, setChosen] = useState<Allocation>();
   // Numbers begin with the largest; allocations, unless asked otherwise, with the first.
   const sorting = useSorting({ column: "born", reversed: true }, SORTABLE);
   const parameters = {
@@ -43,23 +52,22 @@ export function AllocationsView() {
     site: search.site,
     search: find.asked,
     sort: writeKeys(sorting.keys.map(turned)),
-    limit: PAGE,
   };
-  const query = useInfiniteQuery({
-    queryKey: [subject.recording, "allocations pages", parameters, subject.revision],
-    queryFn: ({ pageParam, signal }) =>
+  const paged = usePagedRows<Allocations, Allocation>({
+    key: [subject.recording, "allocations pages", parameters, subject.revision],
+    pageRows: PAGE,
+    fetchPage: (offset, limit, signal) =>
       getJson<Allocations>(
         `recordings/${encodeURIComponent(subject.recording)}/allocations`,
-        { ...parameters, cursor: pageParam ?? undefined },
+        { ...parameters, limit, offset },
         signal,
       ),
-    initialPageParam: null as string | null,
-    getNextPageParam: (last) => last.next_cursor ?? undefined,
-    placeholderData: keepPreviousData,
+    rowsOf: (document) => document.allocations,
+    totalOf: (document) => document.total,
   });
-  const first = query.data?.pages[0];
-  const rows = useMemo(() => query.data?.pages.flatMap((page) => page.allocations) ?? [], [query.data]);
-  const selected = rows.find((row) => String(row.index) === search.row) ?? rows[0];
+  const { first } = paged;
+  const isChosen = (row: Allocation | undefined) => row !== undefined && String(row.index) === search.row;
+  const selected = isChosen(chosen) ? chosen : (paged.head.find(isChosen) ?? paged.head[0]);
   return (
     <div className="split-view">
       <div className="table-view">
@@ -81,33 +89,47 @@ export function AllocationsView() {
           <span className="spring" />
           <Button
             quiet
-            onClick={() => copy(toTsv(COLUMNS, rows), plural(rows.length, "row"))}
+            onClick={() => copy(toTsv(columns, paged.head), plural(paged.head.length, "row"))}
             title="Rows that are loaded, tab separated"
           >
             Copy table
           </Button>
-          <Button quiet onClick={() => downloadCsv(COLUMNS, rows, "allocations.csv")} title="Rows that are loaded">
+          <Button
+            quiet
+            title={`All rows, up to ${formatCount(MOST_SAVED)}`}
+            onClick={() =>
+              void paged
+                .all(MOST_SAVED)
+                .then((rows) => downloadCsv(columns, rows, "allocations.csv"))
+                .catch((error: unknown) => notice(error instanceof Error ? error.message : String(error)))
+            }
+          >
             CSV
           </Button>
         </ViewBar>
         <SizeClassBars />
-        <Answer query={{ ...query, data: first }} what="the allocations">
+        <Answer query={{ ...paged, data: first }} what="the allocations">
           {() =>
-            rows.length === 0 ? (
+            paged.total === 0 ? (
               <Empty title="No block">
                 <p>No block allocated in this window passes the filters{find.active ? " and the search" : ""}.</p>
               </Empty>
             ) : (
               <DataTable
                 label="Allocations"
-                rows={rows}
-                columns={COLUMNS}
+                rows={NO_ROWS}
+                rowAt={paged.rowAt}
+                onRange={paged.onRange}
+                columns={columns}
                 rowKey={(row) => String(row.index)}
-                total={first?.total ?? rows.length}
+                total={paged.total}
                 sorting={sorting}
                 isSelected={(row) => row.index === selected?.index}
                 functions={(row) => row.stack.map(frameName)}
-                onSelect={(row) => go({ row: String(row.index) }, { replace: true })}
+                onSelect={(row) => {
+                  setChosen(row);
+                  go({ row: String(row.index) }, { replace: true });
+                }}
                 onOpen={(row) => go({ site: row.site }, { view: "sites" })}
                 menu={(row) => [
                   { label: "Open its site", hint: "Enter", run: () => go({ site: row.site }, { view: "sites" }) },
@@ -118,20 +140,29 @@ export function AllocationsView() {
                   { label: "Copy address", run: () => copy(row.address, "the address") },
                   ...allocatorMenu(row.stack, functionMenu),
                 ]}
-                onNearEnd={() => {
-                  if (query.hasNextPage && !query.isFetchingNextPage) void query.fetchNextPage();
-                }}
               />
             )
           }
         </Answer>
       </div>
-      {selected && <Details block={selected} />}
+      {selected && <Details block={selected} nameOf={nameOf} />}
     </div>
   );
 }
 
-function Details({ block }: { block: Allocation }) {
+/** What a thread is called, by its number in the recording. */
+type NameOf = (thread: number) => string;
+
+function useThreadNames(): NameOf {
+  const { subject } = usePage();
+  const { data } = useQuery(documentQuery(subject, "threads", {}));
+  return useMemo(() => {
+    const names = new Map(data?.threads.map((thread) => [thread.id, thread.name]));
+    return (id) => names.get(id) || `thread ${id}`;
+  }, [data]);
+}
+
+function Details({ block, nameOf }: { block: Allocation; nameOf: NameOf }) {
   const { go } = usePage();
   return (
     <aside className="side" aria-label="The selected block">
@@ -142,8 +173,8 @@ function Details({ block }: { block: Allocation }) {
         <div>
           <dt>Allocated</dt>
           <dd>
-            {formatInstant(block.born_ns, 1000)} by <span className="mono">{block.function}</span>, thread{" "}
-            {block.thread}
+            {formatInstant(block.born_ns, 1000)} by <span className="mono">{block.function}</span>,{" "}
+            <ThreadName id={block.thread} nameOf={nameOf} />
           </dd>
         </div>
         <div>
@@ -151,7 +182,12 @@ function Details({ block }: { block: Allocation }) {
           <dd>
             {block.died_ns == null
               ? "never"
-              : `${formatInstant(block.died_ns, 1000)}, after ${formatDuration(block.died_ns - block.born_ns)}${block.free_thread == null ? "" : `, thread ${block.free_thread}`}`}
+              : `${formatInstant(block.died_ns, 1000)}, after ${formatDuration(block.died_ns - block.born_ns)}`}
+            {block.free_thread != null && (
+              <>
+                , <ThreadName id={block.free_thread} nameOf={nameOf} />
+              </>
+            )}
           </dd>
         </div>
         {(block.previous != null || block.next != null) && (
@@ -174,7 +210,15 @@ function Details({ block }: { block: Allocation }) {
   );
 }
 
-const COLUMNS: Column<Allocation>[] = [
+function ThreadName({ id, nameOf, className }: { id: number; nameOf: NameOf; className?: string | undefined }) {
+  return (
+    <span className={className} title={`${nameOf(id)}, thread ${id}`} data-thread={id}>
+      {nameOf(id)}
+    </span>
+  );
+}
+
+const columnsFor = (nameOf: NameOf): Column<Allocation>[] => [
   {
     ...countColumn(
       { id: "index", header: "Block", definition: "Position among all allocations", width: "76px" },
@@ -214,24 +258,26 @@ const COLUMNS: Column<Allocation>[] = [
   {
     id: "thread",
     header: "Thread",
-    definition: "Thread that allocated it",
-    width: "64px",
-    numeric: true,
-    value: (row) => row.thread,
-    cell: (row) => row.thread,
+    definition: "Thread that allocated it; sorted by its number",
+    width: "84px",
+    largestFirst: true,
+    value: (row) => nameOf(row.thread),
+    cell: (row) => <ThreadName id={row.thread} nameOf={nameOf} />,
   },
   {
     id: "free_thread",
     header: "Freed by",
-    definition: "Thread that freed it; empty if it was never freed",
-    width: "74px",
-    numeric: true,
-    value: (row) => row.free_thread ?? "",
+    definition: "Thread that freed it, sorted by its number; empty if it was never freed",
+    width: "84px",
+    largestFirst: true,
+    value: (row) => (row.free_thread == null ? "" : nameOf(row.free_thread)),
     cell: (row) =>
-      row.free_thread == null ? (
-        ""
-      ) : (
-        <span className={row.free_thread === row.thread ? "muted" : "warn"}>{row.free_thread}</span>
+      row.free_thread != null && (
+        <ThreadName
+          id={row.free_thread}
+          nameOf={nameOf}
+          className={row.free_thread === row.thread ? "muted" : "warn"}
+        />
       ),
   },
   {

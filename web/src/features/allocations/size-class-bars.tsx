@@ -1,12 +1,15 @@
 // Blocks by size class: a bar each, which filters by it when it is clicked.
 import { useQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
+import { useMemo, useRef } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import { formatBytes, formatExact, formatPercent, formatPowerOfTwo } from "../../lib/format.ts";
 import { chosenClass, isOnly, sizeClasses } from "../../lib/size-classes.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { useWidth } from "../../ui/use-size.ts";
 
 const HEIGHT = 34;
+/** Width of `128 KiB`, and of the space around it. */
+const LABEL_PX = 52;
 
 export function SizeClassBars() {
   const { search, subject, go } = usePage();
@@ -18,10 +21,13 @@ export function SizeClassBars() {
   const unit = search.unit ?? "bytes";
   const largest = Math.max(1, ...classes.map((one) => one[unit]));
   const all = classes.reduce((sum, one) => sum + one[unit], 0);
+  const set = useRef<HTMLFieldSetElement>(null);
+  // Where there is no room for each label, every second or third class has one.
+  const each = Math.max(1, Math.ceil((LABEL_PX * classes.length) / Math.max(1, useWidth(set))));
   return (
-    <fieldset className="size-classes">
+    <fieldset ref={set} className="size-classes">
       <legend className="visually-hidden">Size classes, by {unit === "bytes" ? "bytes" : "blocks"}</legend>
-      {classes.map((one) => {
+      {classes.map((one, i) => {
         const chosen = isOnly(one, search.filters);
         const range =
           one.to === one.from ? formatBytes(one.from) : `${formatBytes(one.from)} to ${formatBytes(one.to)}`;
@@ -39,7 +45,7 @@ export function SizeClassBars() {
             <span className="size-class-room" style={{ height: HEIGHT }}>
               <i style={{ height: Math.max(1.5, (one[unit] / largest) * HEIGHT) }} />
             </span>
-            <span className="size-class-name">{formatPowerOfTwo(one.from)}</span>
+            <span className="size-class-name">{i % each === 0 && formatPowerOfTwo(one.from)}</span>
           </button>
         );
       })}

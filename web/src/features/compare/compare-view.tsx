@@ -15,6 +15,7 @@ import {
 } from "../../lib/format.ts";
 import { bareName, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
+import { plainTypes } from "../../lib/plain-types.ts";
 import { recordingText } from "../../lib/recording.ts";
 import { CHANGE_KINDS, effectiveWindow } from "../../lib/search-params.ts";
 import { sortedRows } from "../../lib/sorting.ts";
@@ -62,7 +63,9 @@ export function CompareView() {
   );
   const other = others.find((known) => known.id === search.other);
   const ranges = other ? undefined : search.ranges;
-  const usual = ranges ? "allocated" : "live";
+  // Of programs that have ended, what is live is what they leaked: the peak is the better first question.
+  const isRunning = page.running || page.paused;
+  const usual = ranges ? "allocated" : other && search.at === undefined && !isRunning ? "peak" : "live";
   const metric = COMPARED.find((known) => known.value === search.metric)?.value ?? usual;
   const at = metric === "live" ? search.at : undefined;
   const measured = metric === "live" ? undefined : metric;
@@ -104,8 +107,7 @@ export function CompareView() {
               other: value === "instants" || value === "ranges" ? undefined : value,
               ranges: value === "ranges" ? halves() : undefined,
               root: undefined,
-              // Of programs that have ended, what is live is what they leaked: the peak is the better first question.
-              metric: value === "instants" ? search.metric : value === "ranges" ? undefined : (search.metric ?? "peak"),
+              metric: value === "ranges" ? undefined : search.metric,
             })
           }
         />
@@ -144,9 +146,7 @@ export function CompareView() {
           <span>
             <b className="ab">A</b> {formatInstant(from)} <b className="ab">B</b> {formatInstant(to)}{" "}
             <span className="muted">
-              {search.a === undefined
-                ? "the ends of the window; A/B at the timeline sets others, drag them there"
-                : "drag A and B on the timeline"}
+              {search.a === undefined ? "A/B on the timeline sets others" : "drag A and B on the timeline"}
             </span>
           </span>
         )}
@@ -282,7 +282,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
       </div>
       {selected && (
         <aside className="side" aria-label="The selected change">
-          <h2 className="mono">{shortName(allocatorName(selected.stack, "unknown"), 160)}</h2>
+          <h2 className="mono">{shortName(plainTypes(allocatorName(selected.stack, "unknown")), 160)}</h2>
           <dl className="facts-list facts-wide">
             <div>
               <dt>{diff.before}</dt>
@@ -350,10 +350,11 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
     {
       id: "change",
       header: "Change",
-      definition: "After minus before; red grew, blue shrank",
+      definition: "After minus before; red grew, blue shrank. The largest changes in either direction come first",
       width: "116px",
       numeric: true,
       value: (row) => change(row, unit),
+      order: (row) => Math.abs(change(row, unit)),
       cell: (row) => {
         const value = change(row, unit);
         return (

@@ -18,6 +18,7 @@ import { formatExact, formatSigned, formatValue } from "../../lib/format.ts";
 import { isOfMoment } from "../../lib/moment.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
+import { plainTypes } from "../../lib/plain-types.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
 import { FoldedNote } from "../../ui/flame/folded-note.tsx";
@@ -330,7 +331,7 @@ function Both({ node, document }: { node: FlameNode; document: DiffFlamegraph })
   const { frame, sides } = node;
   return (
     <footer className="details">
-      <span className="details-name mono">{shortName(nodeName(node), 300)}</span>
+      <span className="details-name mono">{shortName(plainTypes(nodeName(node)), 300)}</span>
       <span className="muted">{[frame?.module, location(frame?.file, frame?.line)].filter(Boolean).join(" · ")}</span>
       <span className="spring" />
       {sides && (

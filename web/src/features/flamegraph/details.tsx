@@ -3,6 +3,7 @@ import type { Flamegraph } from "../../api/types.ts";
 import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatExact, formatPercent, formatValue } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
+import { plainTypes } from "../../lib/plain-types.ts";
 
 export interface DetailsProps {
   node: FlameNode | undefined;
@@ -21,7 +22,7 @@ export function Details({ node, document, zoom, label, withSelf = true }: Detail
   return (
     <footer className="details">
       {label && <b>{label}</b>}
-      <span className="details-name mono">{shortName(nodeName(node), 300)}</span>
+      <span className="details-name mono">{shortName(plainTypes(nodeName(node)), 300)}</span>
       {frame?.inlined && <span className="badge">inlined</span>}
       <span className="muted">{[frame?.module, location(frame?.file, frame?.line)].filter(Boolean).join(" · ")}</span>
       <span className="spring" />

@@ -1,5 +1,5 @@
 // One flame graph as it is drawn: the bar above it, the frames, the details of the frame under the pointer.
-import { useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import { useDeferredValue, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { Flamegraph } from "../../api/types.ts";
 import type { Theme } from "../../lib/colors.ts";
 import {
@@ -7,6 +7,7 @@ import {
   type FlameNode,
   findMatches,
   nodeAtRow,
+  nodeById,
   nodeWithId,
   stackOf,
 } from "../../lib/flame-tree.ts";
@@ -86,11 +87,23 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     return tree && read.kind === "valid" ? findMatches(tree, read.test) : undefined;
   }, [tree, pattern]);
   const matchRows = useMemo(() => [...(matches?.rows ?? [])].sort((a, b) => a - b), [matches]);
-  useEffect(() => {
-    // A new tree or another zoom: the keyboard starts at what is shown.
-    if (zoom) setActiveRow(zoom.row);
+  const kept = useRef<{ zoom: number; active: number; inverted: boolean }>(undefined);
+  const inverted = search.inverted === true;
+  const activate = (node: FlameNode) => {
+    setActiveRow(node.row);
+    if (zoom) kept.current = { zoom: zoom.id, active: node.id, inverted };
+  };
+  useLayoutEffect(() => {
     hover.clear();
-  }, [zoom, hover]);
+    if (!tree || !zoom) return;
+    // With another zoom the keyboard starts at what is shown. In a newer tree of the same it stays at its frame: the
+    // tree of a running program is a new one each second.
+    const before = kept.current;
+    const isSame = before?.zoom === zoom.id && before.inverted === inverted;
+    const node = (isSame && nodeById(tree, before.active)) || zoom;
+    setActiveRow(node.row);
+    kept.current = { zoom: zoom.id, active: node.id, inverted };
+  }, [tree, zoom, inverted, hover]);
 
   const coloring = useMemo(() => {
     if (!tree) return undefined;
@@ -114,7 +127,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
   const active = (tree && nodeAtRow(tree, activeRow)) ?? zoom;
   const moveTo = (node: FlameNode | undefined) => {
     if (!node) return;
-    setActiveRow(node.row);
+    activate(node);
     chart.current?.reveal(node.row);
     if (search.split && node.frame) go({ selected: identityOf(node.frame) }, { replace: true });
   };
@@ -281,7 +294,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
           onHover={hover.set}
           onMenu={(node, at) => {
             hover.clear();
-            setActiveRow(node.row);
+            activate(node);
             openMenu(at, menuOf(node));
           }}
           onPin={pin}

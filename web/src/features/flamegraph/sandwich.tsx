@@ -8,6 +8,7 @@ import { buildTree, callersOf, everyNode, type FlameNode, neighbour } from "../.
 import { formatPercent, formatValue } from "../../lib/format.ts";
 import { identityOf, isChosen, nameIn, patternOf } from "../../lib/identity.ts";
 import { shortName } from "../../lib/names.ts";
+import { plainTypes } from "../../lib/plain-types.ts";
 import { Button } from "../../ui/controls.tsx";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
 import { colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
@@ -47,7 +48,7 @@ export function Sandwich({ of: chosen }: { of: string }) {
     <div ref={host} className="flame-view">
       <div className="flame-bar">
         <Button onClick={() => go({ sandwich: undefined })}>‹ The whole graph</Button>
-        <b className="mono">{shortName(name, 120)}</b>
+        <b className="mono">{shortName(plainTypes(name), 120)}</b>
         {callees.data && (
           <span className="muted">
             {callees.data.metric} <b className="strong">{formatValue(callees.data.total, callees.data.unit)}</b>

@@ -3,6 +3,7 @@ import type { LeakFunction, Leaks } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatInstant, plural, sentence } from "../../lib/format.ts";
 import type { Named } from "../../lib/identity.ts";
 import { bareName, location, shortName } from "../../lib/names.ts";
+import { plainTypes } from "../../lib/plain-types.ts";
 import { callerName } from "../../lib/stack.ts";
 import { bytesColumn, countColumn, functionColumn, placeColumn, shareColumn } from "../../ui/columns.tsx";
 import type { Column } from "../../ui/data-table.tsx";
@@ -89,7 +90,7 @@ export function ChosenFunction({ row, leaks }: { row: LeakFunction; leaks: Leaks
   return (
     <aside className="side" aria-label="The selected leak">
       <h2 className="mono" title={row.function}>
-        {shortName(row.function, 160)}
+        {shortName(plainTypes(row.function), 160)}
       </h2>
       <p>
         <VerdictBadge verdict={row.verdict} /> {formatBytes(row.bytes)} in {plural(row.count, "block")}

@@ -15,6 +15,7 @@ import {
 import { identityOf, isChosen, patternOf } from "../../lib/identity.ts";
 import { bareName, shortName } from "../../lib/names.ts";
 import { readPattern, withPattern } from "../../lib/pattern.ts";
+import { plainTypes } from "../../lib/plain-types.ts";
 import { VERDICTS, type VerdictName } from "../../lib/search-params.ts";
 import { sortedRows } from "../../lib/sorting.ts";
 import { leaksStatement } from "../../lib/sql-statements.ts";
@@ -273,7 +274,7 @@ function Loaded({ leaks, persite }: { leaks: Leaks; persite: boolean }) {
       {!persite && chosen && <ChosenFunction row={chosen} leaks={leaks} />}
       {persite && selected && (
         <aside className="side" aria-label="The selected leak">
-          <h2 className="mono">{shortName(allocatorName(selected.stack, selected.id), 160)}</h2>
+          <h2 className="mono">{shortName(plainTypes(allocatorName(selected.stack, selected.id)), 160)}</h2>
           <p>
             <VerdictBadge verdict={selected.verdict} /> {sentence(selected.verdict.why)}
           </p>

@@ -10,11 +10,11 @@ const ASKED = [
   { metric: "allocated", label: "Allocated", definition: "Bytes of blocks allocated in the window." },
   { metric: "freed", label: "Freed", definition: "Bytes of blocks freed in the window." },
   { metric: "grown", label: "Grown", definition: "Live bytes at the end of the window minus those at its start." },
-  { metric: "live", label: "Live at its end", definition: "Bytes of blocks that were live when the window ended." },
-  { metric: "peak", label: "Peak in it", definition: "Largest sum of live bytes inside the window." },
+  { metric: "live", label: "Live at the end", definition: "Bytes of blocks that were live when the window ended." },
+  { metric: "peak", label: "Peak", definition: "Largest sum of live bytes inside the window." },
   {
     metric: "leaked",
-    label: "Leaked from it",
+    label: "Leaked",
     definition: "Bytes of blocks allocated in the window and never freed.",
   },
   {

@@ -173,14 +173,15 @@ function Loaded({ pins, by }: { pins: Pins; by: PinGroup }) {
           </table>
         </section>
       )}
-      <p className="view-foot">
+      <ViewBar>
+        <span className="spring" />
         <Button quiet onClick={() => copy(toTsv(columns, inOrder()), plural(rows.length, "row"))}>
           Copy table
         </Button>
         <Button quiet onClick={() => downloadCsv(columns, inOrder(), "pins.csv")}>
-          Download CSV
+          CSV
         </Button>
-      </p>
+      </ViewBar>
     </div>
   );
 }

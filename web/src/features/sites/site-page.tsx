@@ -14,6 +14,7 @@ import {
   sentence,
 } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
+import { plainTypes } from "../../lib/plain-types.ts";
 import { Button } from "../../ui/controls.tsx";
 import { Histogram } from "../../ui/histogram.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -46,7 +47,7 @@ function Loaded({ site }: { site: Site }) {
         <Button quiet onClick={() => go({ site: undefined })}>
           ‹ All sites
         </Button>
-        <h2 className="mono">{shortName(name, 120)}</h2>
+        <h2 className="mono">{shortName(plainTypes(name), 120)}</h2>
         <span className="muted">{[location(row.file, row.line), row.module].filter(Boolean).join(" · ")}</span>
         <span className="spring" />
         <Button onClick={() => go({ site: row.id }, { view: "allocations" })}>Its allocations</Button>

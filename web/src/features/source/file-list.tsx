@@ -1,5 +1,6 @@
 // The files that allocate, the largest first: a way in where none is open.
 import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Functions } from "../../api/types.ts";
 import { formatCount, formatExact, formatPercent, formatValue } from "../../lib/format.ts";
@@ -7,35 +8,34 @@ import { Share } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
+import { flatByFile, inOrder, UNKNOWN } from "./files.ts";
 import { blockFilters } from "./lines.ts";
 
 const LIMIT = 200;
-/** What the server calls code whose file is not known. */
-const UNKNOWN = "(no source file)";
+/** Functions of the program whose allocations are added up by file. */
+const MOST_FUNCTIONS = 1000;
 
 export function FileList() {
   const { subject } = usePage();
   const request = useRequest();
-  const query = useQuery(
-    documentQuery(subject, "functions", {
-      ...request.metric,
-      ...blockFilters(request.filters),
-      by: "file",
-      sort: "flat,cum",
-      limit: LIMIT,
-    }),
-  );
+  const wanted = { ...request.metric, ...blockFilters(request.filters) };
+  const query = useQuery(documentQuery(subject, "functions", { ...wanted, by: "file", sort: "cum", limit: LIMIT }));
+  const own = useQuery(documentQuery(subject, "functions", { ...wanted, by: "program", limit: MOST_FUNCTIONS }));
   return (
     <Answer query={query} what="the source files">
-      {(files) => <Files files={files} />}
+      {(files) => <Files files={files} functions={own.data} />}
     </Answer>
   );
 }
 
-function Files({ files }: { files: Functions }) {
+function Files({ files, functions }: { files: Functions; functions: Functions | undefined }) {
   const { href, go } = usePage();
   const find = useSearch();
-  const known = files.rows.filter((row) => row.name !== UNKNOWN);
+  const flat = useMemo(() => flatByFile(functions), [functions]);
+  const known = inOrder(
+    files.rows.filter((row) => row.name !== UNKNOWN),
+    flat,
+  );
   const shown = known.filter((row) => find.hit(row.name));
   if (known.length === 0) {
     return (
@@ -49,7 +49,7 @@ function Files({ files }: { files: Functions }) {
       </Empty>
     );
   }
-  const without = files.rows.find((row) => row.name === UNKNOWN);
+  const without = functions && flat.get(UNKNOWN);
   const part = (value: number) => value / (files.total || 1);
   return (
     <section className="source-files" aria-labelledby="source-files">
@@ -57,14 +57,17 @@ function Files({ files }: { files: Functions }) {
         Source files{" "}
         <span className="muted">
           {files.metric}, {formatValue(files.total, files.unit)} in all
-          {without && `; ${formatPercent(part(without.flat))} in code without line numbers`}
+          {without ? `; ${formatPercent(part(without))} in code without line numbers` : ""}
         </span>
       </h2>
       <MatchCount search={find} shown={shown.length} of={known.length} what="files" />
       <table className="small-table">
         <thead>
           <tr>
-            <th className="numeric" title="Allocated by lines of the file itself">
+            <th
+              className="numeric"
+              title="Allocated by functions of the file, what libraries allocate for them included"
+            >
               Flat
             </th>
             <th className="numeric">%</th>
@@ -77,11 +80,11 @@ function Files({ files }: { files: Functions }) {
         <tbody>
           {shown.map((row) => (
             <tr key={row.id}>
-              <td className="numeric" title={formatExact(row.flat, files.unit)}>
-                {formatValue(row.flat, files.unit)}
+              <td className="numeric" title={formatExact(flat.get(row.name) ?? 0, files.unit)}>
+                {formatValue(flat.get(row.name) ?? 0, files.unit)}
               </td>
               <td className="numeric">
-                <Share part={part(row.flat)}>{formatPercent(part(row.flat))}</Share>
+                <Share part={part(flat.get(row.name) ?? 0)}>{formatPercent(part(flat.get(row.name) ?? 0))}</Share>
               </td>
               <td className="numeric" title={formatExact(row.cum, files.unit)}>
                 {formatValue(row.cum, files.unit)}

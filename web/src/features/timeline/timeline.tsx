@@ -80,7 +80,12 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
     ...documentQuery(page.subject, "timeline", { ...search.window, ...filters, series: "live_bytes", points: 1 }),
     enabled: search.window !== undefined,
   });
-  const peak = (search.window && windowed.data?.peak) ?? query.data?.peak;
+  // Of a running program the newest figure, which the tiles of the overview have, too.
+  const newest =
+    page.running && !search.window && length(shown) >= length(whole) && query.data?.peak_of !== "filter"
+      ? page.info?.peak
+      : undefined;
+  const peak = (search.window && windowed.data?.peak) ?? newest ?? query.data?.peak;
   const room = useWindowHeight();
   const threads = useQuery({
     ...documentQuery(page.subject, "threads"),

@@ -1,10 +1,12 @@
 // Text on frames: names without what makes them long, and as much of them as fits.
+import { plainTypes } from "../../lib/plain-types.ts";
 
 /**
  * A function's name as it is on a frame: without its list of arguments, what follows it, and the type that it
  * returns. The tooltip has all of it.
  */
-export function boxName(name: string): string {
+export function boxName(full: string): string {
+  const name = plainTypes(full);
   const open = argumentsAt(name);
   if (open <= 0) return name;
   const rest = name.slice(open);

@@ -1,6 +1,6 @@
 // Which colour a frame has, and why.
 import type { FlameFrame, Flamegraph } from "../../api/types.ts";
-import { changeColor, distinctHues, frameColor, restColor, type Theme } from "../../lib/colors.ts";
+import { changeColor, distinctHues, frameColor, isSystemModule, restColor, type Theme } from "../../lib/colors.ts";
 import { everyNode, type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatPercent, formatValue } from "../../lib/format.ts";
 import { fileName, shortName } from "../../lib/names.ts";
@@ -72,13 +72,18 @@ function areasOf(tree: FlameNode): Map<FlameFrame, number> {
   return sums;
 }
 
+/** Frames of system libraries, which stay pale where groups are finer than modules. */
+function isPale(frame: FlameFrame, by: ColorGroup): boolean {
+  return by !== "module" && by !== "language" && typeof frame.module === "string" && isSystemModule(frame.module);
+}
+
 /** What the groups have of the picture's area. */
 function shares(tree: FlameNode, by: ColorGroup): { name: string; part: number }[] {
   const sums = new Map<string, number>();
   let all = 0;
   for (const [frame, area] of areasOf(tree)) {
     all += area;
-    const group = groupOf(frame, by);
+    const group = isPale(frame, by) ? undefined : groupOf(frame, by);
     if (group !== undefined) sums.set(group, (sums.get(group) ?? 0) + area);
   }
   return [...sums]
@@ -106,15 +111,21 @@ const colorings = new WeakMap<FlameNode, Map<ColorGroup | undefined, Coloring>>(
 function chooseColoring(tree: FlameNode, wanted: ColorGroup | undefined): Coloring {
   const of = (by: ColorGroup, why?: string): Coloring => ({ by, why, groups: shares(tree, by).slice(0, NAMED) });
   if (wanted) return of(wanted);
-  const [largest] = shares(tree, "module");
-  if (!largest || largest.part < TOO_MUCH) return of("module");
-  const why = `${fileName(largest.name)} has ${formatPercent(largest.part)} of the picture`;
+  const modules = shares(tree, "module").filter((module) => !isSystemModule(module.name));
+  const [largest] = modules;
+  // Pale frames distinguish nothing, whatever they have of the picture.
+  const own = sumOf(modules);
+  if (!largest || largest.part < TOO_MUCH * own) return of("module");
+  const why = `${fileName(largest.name)} has ${formatPercent(largest.part / own)} of what is outside of system libraries`;
   for (const by of ["file", "namespace"] as const) {
     const groups = shares(tree, by);
-    const known = groups.reduce((sum, group) => sum + group.part, 0);
-    if (known >= 0.5 && (groups[0]?.part ?? 1) < TOO_MUCH) return of(by, why);
+    if (sumOf(groups) >= 0.5 * own && (groups[0]?.part ?? own) < TOO_MUCH * own) return of(by, why);
   }
   return of("function", why);
+}
+
+function sumOf(groups: readonly { part: number }[]): number {
+  return groups.reduce((sum, group) => sum + group.part, 0);
 }
 
 /** Colours computed for a tree, kept so that going back to it finds the same functions. */
@@ -165,7 +176,7 @@ function byGroup(tree: FlameNode, theme: Theme, by: ColorGroup): ColorOf {
     if (folded > 0 || !frame) return restColor(theme);
     let color = colors.get(frame);
     if (color === undefined) {
-      const group = groupOf(frame, by);
+      const group = isPale(frame, by) ? (frame.module ?? undefined) : groupOf(frame, by);
       color = groupColor(group, frame.name, theme, group === undefined ? undefined : hues.get(group));
       colors.set(frame, color);
     }

@@ -29,6 +29,9 @@ parameters! {
         limit: Within<1, 1000> = Within(100),
         /// `next_cursor` of the page before.
         cursor: Option<String> = None,
+        /// Blocks left out first, in place of a cursor.
+        #[param(value_type = Option<u64>, minimum = 0)]
+        offset: Within<0, { 1 << 53 }> = Within(0),
     }
 }
 
@@ -44,6 +47,7 @@ recording_route! {
             sort: rows.sort,
             descending: rows.descending,
             cursor: rows.cursor,
+            offset: rows.offset.0,
             limit: rows.limit.0 as usize,
         };
         Ok(allocations::run(ask.trace, ask.symbols, &params, ask.cancel)?)

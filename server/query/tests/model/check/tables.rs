@@ -69,6 +69,7 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
                 sort: SortKeys::new(keys.iter().copied()).unwrap(),
                 descending,
                 cursor,
+                offset: 0,
                 limit: 7,
             };
             let page = allocations::run(trace, &Names, &params, &no()).unwrap();
@@ -80,7 +81,27 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
                 break;
             }
         }
-        assert_eq!(got, expected.iter().map(|e| e.0).collect::<Vec<_>>(), "{keys:?} {descending} {ask:?}");
+        let rows: Vec<u64> = expected.iter().map(|e| e.0).collect();
+        assert_eq!(got, rows, "{keys:?} {descending} {ask:?}");
+        // The same pages without those in front of them; behind the last one there is nothing.
+        for offset in [1, 19, 20, 21, 22, rows.len() / 2, rows.len().saturating_sub(1), rows.len(), rows.len() + 30] {
+            let params = allocations::AllocationsParams {
+                window: ask.window(),
+                filter: ask.filter.clone(),
+                sort: SortKeys::new(keys.iter().copied()).unwrap(),
+                descending,
+                offset: offset as u64,
+                limit: 7,
+                ..allocations::AllocationsParams::default()
+            };
+            let paging = allocations::Paging { shallow: 20, parts: 3, few: 2 };
+            let page = allocations::run_paging(trace, &Names, &params, paging, &no()).unwrap();
+            assert_eq!(page.total, rows.len() as u64);
+            let got: Vec<u64> = page.allocations.iter().map(|a| a.index).collect();
+            let from = offset.min(rows.len());
+            assert_eq!(got, rows[from..(from + 7).min(rows.len())], "from {offset}: {keys:?} {descending} {ask:?}");
+            assert_eq!(page.next_cursor.is_some(), from + 7 < rows.len());
+        }
     }
     names_are_ordered(trace, ask);
 }
