@@ -64,14 +64,7 @@ pub struct SuppressionFiles {
 impl SuppressionFiles {
     /// Reads the files.
     pub fn read(&self) -> Result<Vec<Suppression>> {
-        let mut all = Vec::new();
-        for path in &self.suppressions {
-            let name = path.display().to_string();
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-            let list = suppress::parse(&text, &SuppressionOrigin::File(name.clone()));
-            all.extend(list.map_err(|why| anyhow::anyhow!("{name}, {why}"))?);
-        }
-        Ok(all)
+        read_suppressions(&self.suppressions)
     }
 
     /// The program's own; what cannot be read is said on standard error.
@@ -85,6 +78,18 @@ impl SuppressionFiles {
         }
         list
     }
+}
+
+/// Reads files of suppressions in LeakSanitizer's format.
+pub fn read_suppressions(paths: &[PathBuf]) -> Result<Vec<Suppression>> {
+    let mut all = Vec::new();
+    for path in paths {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let list = suppress::parse(&text, &SuppressionOrigin::File(name.clone()));
+        all.extend(list.map_err(|why| anyhow::anyhow!("{name}, {why}"))?);
+    }
+    Ok(all)
 }
 
 /// Prints the reports.

@@ -11,6 +11,7 @@ use tracehound_format::header::FileHeader;
 
 use super::Misuse;
 use super::fleet;
+use super::leaks::read_suppressions;
 use super::terminal::clean;
 use crate::http::{self, Config, Token};
 
@@ -41,6 +42,9 @@ pub struct ServerArgs {
     /// A folder that source files may be shown from, besides the current one
     #[arg(long, value_name = "FOLDER")]
     source: Vec<PathBuf>,
+    /// A file of suppressions in LeakSanitizer's format, for all recordings; may be repeated
+    #[arg(long, value_name = "FILE")]
+    suppressions: Vec<PathBuf>,
     /// Open the page in the default browser
     #[arg(long)]
     open: bool,
@@ -79,6 +83,7 @@ pub fn run(args: ServerArgs) -> Result<()> {
     for problem in problems {
         eprintln!("heaptrace: {}", clean(&problem));
     }
+    let suppressions = read_suppressions(&args.suppressions)?;
     http::serve(Config {
         recordings: files,
         bind: args.bind,
@@ -86,6 +91,7 @@ pub fn run(args: ServerArgs) -> Result<()> {
         hosts: args.allow_host,
         token: args.token,
         source_roots: args.source,
+        suppressions,
         open: args.open,
     })
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tracehound_index::{Cancel, Trace};
 use tracehound_query::QueryError;
+use tracehound_query::suppress::Suppression;
 
 use super::cache::CacheKey;
 use super::params::{self, Query};
@@ -33,6 +34,8 @@ pub struct Ask<'a> {
     pub symbols: &'a dyn RecordingSymbols,
     /// Where the names come from.
     pub symbolizer: &'a Symbolizer,
+    /// Suppressions of the files that the server was started with.
+    pub suppressions: &'a [Suppression],
     /// Set when the client has gone.
     pub cancel: &'a Cancel,
 }
@@ -144,7 +147,7 @@ impl RecordingRequest {
         snapshot: Snapshot,
         work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        Self::compute_among(Arc::clone(&self.app.permits), snapshot, self.wants_all_frames(), work).await
+        self.compute_among(&self.app.permits, snapshot, work).await
     }
 
     /// As `compute`, for work that goes at the client's speed.
@@ -153,20 +156,21 @@ impl RecordingRequest {
         snapshot: Snapshot,
         work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        Self::compute_among(Arc::clone(&self.app.export_permits), snapshot, self.wants_all_frames(), work).await
+        self.compute_among(&self.app.export_permits, snapshot, work).await
     }
 
     async fn compute_among<T: Send + 'static>(
-        permits: Arc<Semaphore>,
+        &self,
+        permits: &Arc<Semaphore>,
         snapshot: Snapshot,
-        all_frames: bool,
         work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        blocking(permits, move |cancel| {
+        let (all_frames, suppressions) = (self.wants_all_frames(), Arc::clone(&self.app.suppressions));
+        blocking(Arc::clone(permits), move |cancel| {
             let (trace, symbols) = snapshot.parts()?;
             let all = AllFrames(symbols);
             let shown: &dyn RecordingSymbols = if all_frames { &all } else { symbols };
-            work(&Ask { trace, symbols: shown, symbolizer: symbols, cancel })
+            work(&Ask { trace, symbols: shown, symbolizer: symbols, suppressions: &suppressions, cancel })
         })
         .await
     }

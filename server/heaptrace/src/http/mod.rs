@@ -29,6 +29,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
+use tracehound_query::suppress::Suppression;
 
 pub use guard::Token;
 pub use routes::openapi;
@@ -55,6 +56,8 @@ pub struct Config {
     pub token: Option<Token>,
     /// Folders that source files may be shown from, besides those of the programs.
     pub source_roots: Vec<PathBuf>,
+    /// Leaks that are added up apart in all recordings.
+    pub suppressions: Vec<Suppression>,
     /// Open the page in a browser.
     pub open: bool,
 }
@@ -68,6 +71,7 @@ impl Default for Config {
             hosts: Vec::new(),
             token: None,
             source_roots: Vec::new(),
+            suppressions: Vec::new(),
             open: false,
         }
     }
@@ -92,7 +96,7 @@ async fn run(config: Config) -> Result<()> {
     let guard = RequestGuard::new(config.bind, address.port(), &config.hosts, config.token.clone());
     let mut roots = config.source_roots.clone();
     roots.extend(std::env::current_dir());
-    let app = App::start(&config.recordings, roots);
+    let app = App::start(&config.recordings, roots, config.suppressions.clone());
     let router = router(Arc::clone(&app), guard);
 
     let url = url(address, config.token.as_ref());

@@ -16,6 +16,7 @@ use tracehound_index::{Cancel, Trace};
 use tracehound_ingest::{OpenError, OpenOptions, Recording};
 use tracehound_query::info::rfc3339;
 use tracehound_query::leaks;
+use tracehound_query::suppress::Suppression;
 
 use super::cache::Cache;
 use super::problem::HttpProblem;
@@ -45,6 +46,8 @@ pub struct App {
     pub sql_permits: Arc<Semaphore>,
     /// Folders that source files may be shown from.
     pub source_roots: Vec<PathBuf>,
+    /// Suppressions of the files that the server was started with.
+    pub suppressions: Arc<[Suppression]>,
     /// Tells this run of the server from others, for tags of answers.
     pub started: u64,
     stop: Cancel,
@@ -52,7 +55,7 @@ pub struct App {
 
 impl App {
     /// Starts opening the recordings.
-    pub fn start(paths: &[PathBuf], source_roots: Vec<PathBuf>) -> Arc<Self> {
+    pub fn start(paths: &[PathBuf], source_roots: Vec<PathBuf>, suppressions: Vec<Suppression>) -> Arc<Self> {
         let stop = Cancel::new();
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         // Indexing is heavy: as many at a time as there are processors.
@@ -67,6 +70,7 @@ impl App {
             export_permits: Arc::new(Semaphore::new(EXPORTS)),
             sql_permits: Arc::new(Semaphore::new(SQL_QUESTIONS)),
             source_roots,
+            suppressions: suppressions.into(),
             started,
             stop,
         })

@@ -30,6 +30,8 @@ parameters! {
         suppress: Option<String> = None,
         /// Those that the program itself names (`__lsan_default_suppressions`).
         program_suppressions: bool = true,
+        /// Those of the files that the server was started with (`heaptrace server --suppressions FILE`).
+        file_suppressions: bool = true,
         /// What libc and ld.so keep by design.
         builtin_suppressions: bool = false,
         /// List them, too.
@@ -42,6 +44,9 @@ impl Suppress {
         let mut list = Vec::new();
         if let Some(pattern) = &self.suppress {
             list.push(Suppression::new(Filter::regex("suppress", pattern)?, SuppressionOrigin::Option));
+        }
+        if self.file_suppressions {
+            list.extend_from_slice(ask.suppressions);
         }
         if self.builtin_suppressions {
             list.extend(suppress::built_in());
