@@ -61,7 +61,12 @@ impl<'a> OwnFrames<'a> {
     /// Of a site; `None` if it has no backtrace.
     #[must_use]
     pub fn of_site(&self, site: u32) -> Option<OwnFrame> {
-        let node = self.trace.site_node(site).unwrap_or(0);
+        self.of_node(self.trace.site_node(site).unwrap_or(0))
+    }
+
+    /// Of a backtrace; `None` for node 0 and unknown nodes.
+    #[must_use]
+    pub fn of_node(&self, node: u32) -> Option<OwnFrame> {
         find(self.trace, self.symbols, node, |location| self.code_at(location))
     }
 

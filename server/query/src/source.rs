@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::Result;
 use super::filter::Filter;
+use super::node_sums;
+use super::own_frames::OwnFrames;
 use super::window::Window;
-use super::{node_sums, stacks};
 use tracehound_api::source::SourceLine;
 use tracehound_api::{Metric, Unit};
 use tracehound_index::symbols::{RecordingSymbols, SymbolFrame};
@@ -58,6 +59,7 @@ pub fn lines(
     }
     let mut lines: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
     let mut seen = HashSet::new();
+    let own_frames = OwnFrames::new(trace, symbols);
     for node in &sums.nodes {
         seen.clear();
         let value = node.sum.of(params.unit);
@@ -70,7 +72,7 @@ pub fn lines(
             }
         }
         // Standard libraries allocate for the line of the program that calls them.
-        let Some(own) = stacks::own_frame(trace, symbols, node.node).map(|own| own.level) else { continue };
+        let Some(own) = own_frames.of_node(node.node).map(|own| own.level) else { continue };
         if let Some(line) = own.line.filter(|line| is_in_file(&own) && seen.contains(line)) {
             lines.entry(line).or_default().0 += value;
         }
