@@ -112,6 +112,31 @@ fn under_a_filter_the_peak_is_its_own() {
 }
 
 #[test]
+fn leaks_that_a_file_names_are_left_out() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let all = server.json(&format!("{ID}/leaks"));
+    let frame = &all["sites"][0]["stack"][0];
+    let name = ["function", "module"].iter().find_map(|field| frame[field].as_str()).expect("a frame with a name");
+    std::fs::write(folder.path().join("known.supp"), format!("# known\nleak:{name}\n")).unwrap();
+    let server = Server::start(folder.path(), &["app.dat", "--suppressions", "known.supp"]);
+    let rest = server.json(&format!("{ID}/leaks"));
+    let of = |leaks: &Value, sum: &str| leaks[sum]["bytes"].as_u64().unwrap();
+    assert!(of(&rest, "suppressed") > 0, "{rest:#}");
+    assert_eq!(of(&rest, "leaked") + of(&rest, "suppressed"), of(&all, "leaked"));
+    assert_eq!(rest["suppressions"][0]["origin"], "known.supp");
+    let listed = server.json(&format!("{ID}/leaks?file_suppressions=false"));
+    assert_eq!(of(&listed, "leaked"), of(&all, "leaked"));
+
+    std::fs::write(folder.path().join("wrong.supp"), "leak known\n").unwrap();
+    for (file, why) in [("wrong.supp", "wrong.supp, line 1"), ("missing.supp", "cannot read missing.supp")] {
+        let refused = heaptrace(folder.path(), &["server", "app.dat", "--suppressions", file]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains(why), "{said}");
+    }
+}
+
+#[test]
 fn problems_are_documents_that_name_the_parameter() {
     let folder = folder_with_sample();
     let server = Server::start(folder.path(), &["app.dat"]);

@@ -9,10 +9,11 @@ export function effectiveMetric(search: PageSearch, running: boolean): MetricNam
   return search.metric ?? (running || search.at !== undefined ? "live" : "peak");
 }
 
-/** Which sites are added up apart: those that the page was given, and what is built in. */
+/** Which sites are added up apart: those that the page and its server were given, and what is built in. */
 export function suppressionParameters(search: PageSearch): Parameters {
   return {
     builtin_suppressions: search.unsuppressed ? undefined : true,
+    file_suppressions: search.unsuppressed ? false : undefined,
     suppress: search.suppress?.map(exactly).join("|"),
   };
 }
