@@ -116,9 +116,8 @@ fn leaks_that_a_file_names_are_left_out() {
     let folder = folder_with_sample();
     let server = Server::start(folder.path(), &["app.dat"]);
     let all = server.json(&format!("{ID}/leaks"));
-    let frame = &all["sites"][0]["stack"][0];
-    let name = ["function", "module"].iter().find_map(|field| frame[field].as_str()).expect("a frame with a name");
-    std::fs::write(folder.path().join("known.supp"), format!("# known\nleak:{name}\n")).unwrap();
+    // The sample's module; it has no names of functions.
+    std::fs::write(folder.path().join("known.supp"), "# known\nleak:app\n").unwrap();
     let server = Server::start(folder.path(), &["app.dat", "--suppressions", "known.supp"]);
     let rest = server.json(&format!("{ID}/leaks"));
     let of = |leaks: &Value, sum: &str| leaks[sum]["bytes"].as_u64().unwrap();

@@ -4718,6 +4718,8 @@ export interface operations {
                 suppress?: string;
                 /** @description Those that the program itself names (`__lsan_default_suppressions`). */
                 program_suppressions: boolean;
+                /** @description Those of the files that the server was started with (`heaptrace server --suppressions FILE`). */
+                file_suppressions: boolean;
                 /** @description What libc and ld.so keep by design. */
                 builtin_suppressions: boolean;
                 /** @description List them, too. */

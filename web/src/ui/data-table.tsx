@@ -7,7 +7,16 @@ import {
   useTable,
 } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type ComponentProps, type KeyboardEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import {
+  type ComponentProps,
+  type CSSProperties,
+  type KeyboardEvent,
+  type ReactNode,
+  useEffect,
+  useMemo,
+  useRef,
+  useState,
+} from "react";
 import { choose, compareBy, isDescending, type SortKey, writeKeys } from "../lib/sorting.ts";
 import { useLit } from "./lit.ts";
 import { longScroll, offsetFor, scrollOptions } from "./long-scroll.ts";
@@ -66,6 +75,9 @@ const features = tableFeatures({
   rowSortingFeature,
   sortedRowModel: createSortedRowModel(),
 });
+
+/** Pixels that a table has on a sheet of A4. */
+const PAPER_WIDTH = 650;
 
 const NO_KEYS: readonly SortKey[] = [];
 
@@ -224,7 +236,10 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
       aria-rowcount={(props.total ?? count) + 1}
       aria-colcount={columns.length}
       tabIndex={count === 0 ? 0 : -1}
-      style={props.fit ? { flex: "0 1 auto", height: count * rowHeight + 28 } : undefined}
+      style={{
+        ...(props.fit ? { flex: "0 1 auto", height: count * rowHeight + 28 } : {}),
+        ...({ "--paper-zoom": Math.min(0.8, PAPER_WIDTH / least) } as CSSProperties),
+      }}
       onKeyDown={onKeyDown}
     >
       <div className="table-head" role="rowgroup" style={{ minWidth: least }}>

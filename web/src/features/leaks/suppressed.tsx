@@ -51,8 +51,14 @@ export function Suppressed({ leaks }: { leaks: Leaks }) {
           "separator" as const,
           ...own.map((name): MenuItem => ({ label: `Take back: ${name}`, run: () => without(name) })),
           search.unsuppressed
-            ? { label: "Leave out what libraries keep by design, and what the server's files name", run: () => go({ unsuppressed: undefined }) }
-            : { label: "List what libraries keep by design, and what the server's files name", run: () => go({ unsuppressed: true }) },
+            ? {
+                label: "Leave out what libraries keep by design, and what the server's files name",
+                run: () => go({ unsuppressed: undefined }),
+              }
+            : {
+                label: "List what libraries keep by design, and what the server's files name",
+                run: () => go({ unsuppressed: true }),
+              },
         ]),
   ];
   return (
