@@ -101,8 +101,13 @@ impl KeyGroups {
     }
 }
 
+/// Keeps those of some groups that are among others; both are in order.
 fn keep_those_of(groups: &mut Vec<u32>, of: &[u32]) {
-    groups.retain(|group| of.binary_search(group).is_ok());
+    let mut of = of.iter().copied().peekable();
+    groups.retain(|&group| {
+        while of.next_if(|&other| other < group).is_some() {}
+        of.peek() == Some(&group)
+    });
 }
 
 /// Groups that own the blocks of a page.
@@ -222,10 +227,14 @@ impl<'a> PageGroups<'a> {
             self.owners = self.owners.with(keys.own(key));
         }
         if self.has_common && keys.has_common(key) {
+            if self.groups.is_empty() {
+                return;
+            }
             keep_those_of(&mut self.groups, keys.rest(key));
         } else {
             if self.has_common {
                 self.groups.extend_from_slice(&keys.common);
+                self.groups.sort_unstable();
                 self.has_common = false;
             }
             keep_those_of(&mut self.groups, keys.of(key));
