@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tracehound_api::Metric;
+use tracehound_api::pins::PinUnit;
 use tracehound_index::frame_tree::{FrameId, FrameTree};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
@@ -35,13 +36,15 @@ pub struct PinnedTree {
     pub moment: MetricMoment,
 }
 
-/// Puts the pages of a moment on the tree. Pages that a block outside the filter holds, too, do not count.
+/// Puts the pages of a moment on the tree, in units that are given back as a whole. Pages that a block outside the filter
+/// holds, too, do not count.
 ///
 /// # Errors
 /// When the metric is about no moment, the window or the filter does not fit the recording, or cancelled.
 pub fn values(
     trace: &Trace,
     symbols: &dyn RecordingSymbols,
+    unit: PinUnit,
     metric: Metric,
     window: &Window,
     filter: &Filter,
@@ -54,7 +57,12 @@ pub fn values(
         return Err(QueryError::bad("pinned", "pages are held at a moment: the metric is `live` or `peak`"));
     };
     let at = window.at.as_ref().filter(|_| metric == Metric::Live);
-    let held = HeldPages::new(trace, (at, false), moment.ns, moment.place, cancel)?;
+    let held =
+        HeldPages::new(trace, unit, (at, false), moment.ns, moment.place, cancel).map_err(|error| match error {
+            // As it is called here, where `unit` is another parameter.
+            QueryError::BadParameter { parameter, why } if parameter == "unit" => QueryError::bad("pin_unit", why),
+            error => error,
+        })?;
     let passing: Option<FxHashSet<u64>> = if selection.is_everything() {
         None
     } else {
