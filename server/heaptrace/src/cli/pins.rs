@@ -10,7 +10,7 @@ use tracehound_query::pins::{self, PinsParams};
 use super::args::{Files, PIN_UNITS, wire};
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole, clean};
-use super::units::{bytes, count, duration, percent};
+use super::units::{bytes, count, duration, percent, plural};
 use super::{answer_each, misuse};
 use crate::query_params;
 
@@ -71,16 +71,15 @@ pub fn print(pins: &Pins, most: usize, style: Style, out: &mut dyn Write) -> io:
     let pages = &pins.pages;
     let what = match pins.unit {
         PinUnit::Huge => "huge pages",
-        PinUnit::Slab => "pages of slabs",
-        PinUnit::Page => "pages",
+        PinUnit::Slab if pins.unit_basis == Basis::Modelled => "pages of slabs",
+        PinUnit::Page | PinUnit::Slab => "pages",
     };
     let head = format!("{} in {} {what} hold live blocks", bytes(pages.bytes), count(pages.count));
-    let head = style.paint(TextRole::Strong, head);
     if pages.count == 0 {
-        writeln!(out, "{head} at {}", duration(pins.at_ns))?;
+        writeln!(out, "no live block is in {what} at {}", duration(pins.at_ns))?;
     } else {
         let full = percent(pages.live_bytes.cast_signed(), pages.bytes.cast_signed());
-        writeln!(out, "{head}, {full} full, at {}", duration(pins.at_ns))?;
+        writeln!(out, "{}, {full} full, at {}", style.paint(TextRole::Strong, head), duration(pins.at_ns))?;
     }
     if pins.basis == Basis::Modelled {
         writeln!(out, "the recording has no looks at pages: all of them count as resident")?;
@@ -127,10 +126,10 @@ pub fn print(pins: &Pins, most: usize, style: Style, out: &mut dyn Write) -> io:
     for pair in pins.pairs.iter().filter(|pair| pair.given_back_bytes > 0).take(3) {
         writeln!(
             out,
-            "together {}: {} share {} pages",
+            "together {}: {} share {}",
             bytes(pair.given_back_bytes),
             clean(&pair.functions.join(" and ")),
-            count(pair.shared_pages)
+            plural(pair.shared_pages, if pins.unit == PinUnit::Huge { "huge page" } else { "page" })
         )?;
     }
     Ok(())
