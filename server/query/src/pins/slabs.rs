@@ -32,6 +32,9 @@ const TCMALLOC_MOST: u64 = 256 << 10;
 /// Of so many blocks one may contradict the rules; if more do, they are not this allocator's.
 const FEW: usize = 20;
 
+/// Sizes below are looked up only once.
+const KNOWN_SIZES: usize = 16 << 10;
+
 /// An allocator whose slabs are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SlabRules {
@@ -79,6 +82,19 @@ impl Placement {
             let start = address.checked_sub(offset).filter(|_| fits)?;
             Some(start..start.saturating_add(len))
         })
+    }
+}
+
+impl Placement {
+    /// Whether one of these slabs begins at `start`.
+    fn can_begin(self, address: u64, start: u64) -> bool {
+        let Some(offset) = address.checked_sub(start) else { return false };
+        match self {
+            Self::Regions { region, step, len } => {
+                offset.saturating_add(region) <= len && start.is_multiple_of(step) && offset.is_multiple_of(region)
+            }
+            Self::Aligned(step) | Self::Own { step, .. } => offset == address % step,
+        }
     }
 }
 
@@ -250,8 +266,13 @@ impl Slabs {
         let mut found = Self { of_block: Vec::with_capacity(blocks.len()), ..Self::default() };
         // Where the last block in a slab ends.
         let mut filled = 0;
+        let mut known = vec![None; KNOWN_SIZES];
         for block in blocks {
-            let placement = rules.placement(block.size, alignment(block.origin));
+            let alignment = alignment(block.origin);
+            let placement = match known.get_mut(block.size as usize) {
+                Some(known) if alignment <= 1 => *known.get_or_insert_with(|| rules.placement(block.size, 1)),
+                _ => rules.placement(block.size, alignment),
+            };
             found.place(block.start, placement, filled);
             filled = block.start.saturating_add(block.size.max(1));
             if let Some(slab) = found.units.last_mut() {
@@ -267,7 +288,7 @@ impl Slabs {
     /// Puts the next block into the last slab or a new one; the block before it ends at `filled`.
     fn place(&mut self, address: u64, placement: Placement, filled: u64) {
         let floor = match self.units.last_mut().filter(|last| address < last.end) {
-            Some(last) if placement.slabs(address).any(|slab| slab.start == last.start) => return,
+            Some(last) if placement.can_begin(address, last.start) => return,
             // Part of what seemed to be one slab is another one.
             Some(last) if last.open_end && page_up(filled) <= address => {
                 last.end = page_up(filled);

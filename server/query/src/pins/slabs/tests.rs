@@ -99,6 +99,14 @@ proptest! {
             let slabs = Slabs::new(&rules, &blocks, |origin| 1 << origin, &EVERYWHERE);
             prop_assert_eq!(slabs.of_block.len(), blocks.len());
             prop_assert!(slabs.of_block.is_sorted() && slabs.units.is_sorted_by(|one, next| one.end <= next.start));
+            // What is asked of one slab is the same as of all.
+            for block in &blocks {
+                let placement = rules.placement(block.size, 1 << block.origin);
+                for slab in placement.slabs(block.start) {
+                    prop_assert!(placement.can_begin(block.start, slab.start) && slab.contains(&block.start));
+                    prop_assert!(!placement.can_begin(block.start, slab.start + 1));
+                }
+            }
         }
     }
 }
