@@ -122,6 +122,37 @@ test.skipIf(mock)("pins are the server's, by function, site, age and thread", as
   expect(new URL(page.url()).searchParams.get("pins")).toBe("thread");
 });
 
+test.skipIf(mock)("pins are counted in huge pages and in slabs, in the table and in the flame graph", async () => {
+  const info = await api<Info>(`recordings/${shop}`);
+  const page = await open(`/r/${shop}/pins`);
+  await settled(page);
+  for (const [unit, label] of [
+    ["2M", "2 MiB"],
+    ["slab", "Slab"],
+  ] as const) {
+    const pins = await api<Pins>(`recordings/${shop}/pins?unit=${unit}&limit=2000&at=${info.peak_rss?.at_ns}`);
+    await page.getByRole("radio", { name: label }).check({ force: true });
+    await expect.poll(() => new URL(page.url()).searchParams.get("pin_unit")).toBe(unit);
+    await settled(page);
+    const words = unit === "2M" ? "huge page" : "of slabs";
+    await expect.poll(() => page.getByTestId("pinned").textContent()).toContain(words);
+    await expect
+      .poll(() => page.getByTestId("pinned").textContent())
+      .toContain(pins.pages.count.toLocaleString("en-US"));
+    expect(await seriousFaults(page), unit).toEqual([]);
+  }
+  await page.getByRole("button", { name: "Flame graph" }).click();
+  await settled(page);
+  const { at, pin_unit } = readSearch(new URL(page.url()).search);
+  expect(pin_unit).toBe("slab");
+  const graph = await api<Flamegraph>(
+    `recordings/${shop}/flamegraph?metric=live&at=${at}&pinned=true&pin_unit=${pin_unit}`,
+  );
+  await expect
+    .poll(() => page.locator(".flame-bar").textContent())
+    .toContain(`pinned pages of slabs ${formatBytes(graph.total)}`);
+});
+
 test.skipIf(mock)("pinned pages as a flame graph, of one moment and of two", async () => {
   const page = await open(`/r/${shop}/pins`);
   await settled(page);

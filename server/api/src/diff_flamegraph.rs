@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::flamegraph::FlameFrame;
+use super::pins::PinUnit;
 use super::{Exactness, Metric, Unit};
 
 /// What a row of a difference is as wide as.
@@ -36,6 +37,9 @@ pub struct DiffFlamegraph {
     #[serde(default)]
     #[schema(required = true)]
     pub pinned: bool,
+    /// What is given back as a whole, if `pinned`; of `slab` pages are the resident ones of slabs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin_unit: Option<PinUnit>,
     /// Callers below callees.
     pub inverted: bool,
     /// What the first side was multiplied with so that both have the same total, if that was asked for.

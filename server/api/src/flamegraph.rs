@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::pins::PinUnit;
 use super::{Exactness, Metric, PeakOf, Unit};
 
 /// A flame graph.
@@ -38,6 +39,9 @@ pub struct Flamegraph {
     #[serde(default)]
     #[schema(required = true)]
     pub pinned: bool,
+    /// What is given back as a whole, if `pinned`; of `slab` pages are the resident ones of slabs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin_unit: Option<PinUnit>,
     /// Sum over the whole recording, window and filter, before zooming and folding. `grown` may be negative.
     pub total: i64,
     /// From the tree's root down to the parent of row 0; empty when row 0 is the tree's root.

@@ -15,14 +15,22 @@ pub struct Pins {
     pub at_ns: u64,
     /// When the recorder looked at the pages; none where it has not: then all pages with live blocks count as resident.
     pub look_ns: Option<u64>,
-    /// Size of a page.
+    /// Size of a page; of `2M` that of a huge page.
     pub page_bytes: u64,
+    /// What is given back as a whole.
+    pub unit: PinUnit,
+    /// Whether it is known where such units begin and end.
+    pub unit_basis: Basis,
+    /// What a unit is, in sentences; empty for `4k`.
+    pub unit_words: String,
     /// What a row is.
     pub by: PinGroup,
     /// Whether the pages were counted.
     pub basis: Basis,
-    /// Resident pages with live blocks.
+    /// Resident pages with live blocks; of `slab` the resident pages of slabs with live blocks.
     pub pages: PinnedPages,
+    /// Resident pages of 4 KiB with live blocks that are left out: of `2M` those in ranges that are not wholly resident.
+    pub outside: PinnedPages,
     /// Rows that exist, of which `rows` is a part.
     pub total_rows: u64,
     /// Rows, what gives most back first; functions of libraries come behind the program's, and those that hold nearly all
@@ -47,6 +55,22 @@ pub enum PinGroup {
     Age,
     /// The allocating thread.
     Thread,
+}
+
+/// Memory that is given back as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
+pub enum PinUnit {
+    /// The kernel's page: 4 KiB on x86-64.
+    #[default]
+    #[serde(rename = "4k")]
+    Page,
+    /// A huge page: 2 MiB, wholly resident.
+    #[serde(rename = "2M")]
+    Huge,
+    /// What the allocator gives back as a whole: of jemalloc a slab, of tcmalloc a span, of mimalloc a page, of glibc the
+    /// kernel's page.
+    #[serde(rename = "slab")]
+    Slab,
 }
 
 /// Resident pages with live blocks.

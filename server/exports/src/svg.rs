@@ -236,6 +236,7 @@ mod tests {
             inverted: false,
             freeing: false,
             pinned: false,
+            pin_unit: None,
             total: 100,
             ancestors: Vec::new(),
             rows: Rows {

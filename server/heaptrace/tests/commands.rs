@@ -478,7 +478,9 @@ fn transforms_and_freeing_stacks_on_the_command_line() {
     let freed = ["flamegraph", "--json", "--metric", "freed", "app.dat", "-o", "-"];
     let (by, of) = (json_of(folder.path(), &[&freed[..], &["--freeing"]].concat()), json_of(folder.path(), &freed));
     assert_eq!((&by["freeing"], &by["total"]), (&json!(true), &of["total"]));
-    for wrong in [&["--freeing"][..], &["--metric", "allocated", "--pinned"], &["--freeing", "--pinned"]] {
+    for wrong in
+        [&["--freeing"][..], &["--metric", "allocated", "--pinned"], &["--freeing", "--pinned"], &["--pin-unit", "2M"]]
+    {
         let refused = heaptrace(folder.path(), &[&["flamegraph", "app.dat", "-o", "-"], wrong].concat());
         assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
     }

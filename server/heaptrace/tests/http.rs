@@ -156,6 +156,8 @@ fn problems_are_documents_that_name_the_parameter() {
         ("/api/v1/recordings/r1/source?file=/etc/passwd", 404, Value::Null, "no backtrace"),
         ("/api/v1/recordings/r1/allocations?cursor=junk", 400, json!("cursor"), ""),
         ("/api/v1/recordings/r1/flamegraph?root=99999", 400, json!("root"), "99999"),
+        ("/api/v1/recordings/r1/pins?unit=3k", 400, json!("unit"), "`slab`"),
+        ("/api/v1/recordings/r1/flamegraph?pin_unit=2M", 400, json!("pin_unit"), "`pinned=true`"),
         ("/assets/missing.js", 404, Value::Null, "no file"),
     ] {
         let answer = server.get(target);
@@ -345,9 +347,16 @@ fn a_difference_is_a_flame_graph_as_well() {
     let diff = server.json(&format!("{ID}/diff?other=r2&at=3us"));
     let pages = |recording: &str, at: &str| {
         let graph = server.json(&format!("/api/v1/recordings/{recording}/flamegraph?metric=live&pinned=true&at={at}"));
-        assert_eq!(graph["pinned"], true);
+        assert_eq!((&graph["pinned"], &graph["pin_unit"]), (&json!(true), &json!("4k")));
         graph["total"].clone()
     };
+    let huge = server.json(&format!("{ID}/flamegraph?metric=live&at=3us&pinned=true&pin_unit=2M"));
+    let pins = server.json(&format!("{ID}/pins?at=3us&unit=2M"));
+    assert_eq!(
+        (&pins["unit"], &pins["page_bytes"], &pins["unit_basis"]),
+        (&json!("2M"), &json!(2 << 20), &json!("modelled"))
+    );
+    assert_eq!((&huge["pin_unit"], &huge["total"]), (&json!("2M"), &pins["pages"]["bytes"]));
     let pinned = server.json(&format!("{ID}/diff/flamegraph?other=r2&at=3us&pinned=true"));
     assert_eq!((&pinned["pinned"], &pinned["total_before"]), (&json!(true), &pages("r1", "3us")));
     assert_eq!(pinned["total_after"], pages("r2", "end"));

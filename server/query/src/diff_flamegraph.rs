@@ -17,6 +17,7 @@ use super::value_tree::ValueTree;
 use super::{QueryError, Result};
 use tracehound_api::diff_flamegraph::{DiffAncestor, DiffFlamegraph, DiffRows, DiffWidth};
 use tracehound_api::flamegraph::FlameFrame;
+use tracehound_api::pins::PinUnit;
 use tracehound_api::{Metric, Unit};
 use tracehound_index::Cancel;
 use tracehound_index::symbols::FunctionId;
@@ -33,7 +34,7 @@ pub struct DiffFlamegraphParams {
     /// What rows are as wide as.
     pub width_of: DiffWidth,
     /// Resident pages instead of blocks, as in [`super::flamegraph::FlamegraphParams::pinned`].
-    pub pinned: bool,
+    pub pinned: Option<PinUnit>,
     /// From this row down; `None`: everything.
     pub root: Option<u64>,
     /// Limits of the rows that are returned.
@@ -166,8 +167,8 @@ impl Overlay {
 
 fn values(side: Side<'_>, params: &DiffFlamegraphParams, cancel: &Cancel) -> Result<ValueTree> {
     let Side { trace, symbols, window, .. } = side;
-    if params.pinned {
-        return Ok(pins::graph::values(trace, symbols, params.metric, window, &params.filter, cancel)?.values);
+    if let Some(unit) = params.pinned {
+        return Ok(pins::graph::values(trace, symbols, unit, params.metric, window, &params.filter, cancel)?.values);
     }
     let asked = NodeSumsParams { metric: params.metric, window: window.clone(), filter: params.filter.clone() };
     let sums = node_sums::run(trace, symbols, &asked, cancel)?;
@@ -348,7 +349,8 @@ pub fn run(
         metric: params.metric,
         unit: params.unit,
         width_of: params.width_of,
-        pinned: params.pinned,
+        pinned: params.pinned.is_some(),
+        pin_unit: params.pinned,
         inverted: params.inverted,
         scaled_by,
         before: before.label.to_owned(),

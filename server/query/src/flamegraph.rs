@@ -13,6 +13,7 @@ use super::value_tree::{RowId, ValueTree};
 use super::window::{Resolved, Window};
 use super::{QueryError, Result};
 use tracehound_api::flamegraph::{Ancestor, FlameFrame, Flamegraph, Rows};
+use tracehound_api::pins::PinUnit;
 use tracehound_api::{Metric, Unit};
 use tracehound_index::frame_tree::TreeShape;
 use tracehound_index::symbols::{FunctionId, RecordingSymbols, SymbolFrame};
@@ -41,8 +42,9 @@ pub struct FlamegraphParams {
     pub inverted: bool,
     /// By the backtraces that freed the blocks; for [`Metric::Freed`] alone.
     pub freeing: bool,
-    /// Resident pages that only blocks from below a row hold, instead of blocks; for [`Metric::Live`] and [`Metric::Peak`].
-    pub pinned: bool,
+    /// Resident pages that only blocks from below a row hold, instead of blocks, and what of them is given back as a whole;
+    /// for [`Metric::Live`] and [`Metric::Peak`].
+    pub pinned: Option<PinUnit>,
 }
 
 impl Default for FlamegraphParams {
@@ -58,7 +60,7 @@ impl Default for FlamegraphParams {
             max_nodes: 2000,
             inverted: false,
             freeing: false,
-            pinned: false,
+            pinned: None,
         }
     }
 }
@@ -92,7 +94,8 @@ pub fn run(
         peak_of: moment.and_then(|moment| moment.peak_of),
         inverted: params.inverted,
         freeing: params.freeing,
-        pinned: params.pinned,
+        pinned: params.pinned.is_some(),
+        pin_unit: params.pinned,
         total,
         ancestors,
         rows,
@@ -116,14 +119,14 @@ fn measure(
 ) -> Result<GraphValues> {
     let FlamegraphParams { metric, window, filter, .. } = params;
     let sums = match (params.freeing, params.pinned) {
-        (true, true) => return Err(QueryError::bad("pinned", "pages are held by who allocated, not by who freed")),
-        (false, true) => {
+        (true, Some(_)) => return Err(QueryError::bad("pinned", "pages are held by who allocated, not by who freed")),
+        (false, Some(unit)) => {
             let PinnedTree { values, window, moment } =
-                pins::graph::values(trace, symbols, *metric, window, filter, cancel)?;
+                pins::graph::values(trace, symbols, unit, *metric, window, filter, cancel)?;
             return Ok(GraphValues { values, window, moment: Some(moment) });
         }
-        (true, false) => freeing::sums(trace, symbols, *metric, window, filter, cancel)?,
-        (false, false) => {
+        (true, None) => freeing::sums(trace, symbols, *metric, window, filter, cancel)?,
+        (false, None) => {
             let asked = NodeSumsParams { metric: *metric, window: window.clone(), filter: filter.clone() };
             node_sums::run(trace, symbols, &asked, cancel)?
         }

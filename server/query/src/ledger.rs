@@ -17,7 +17,6 @@ mod words;
 use std::collections::BTreeMap;
 
 use tracehound_format::look::{MappingClass, PageState};
-use tracehound_format::meta::MemoryDetail;
 
 use super::Result;
 use super::live_blocks::{HeapRegions, PageWalk, PlacedBlock};
@@ -25,7 +24,7 @@ use super::window::TimeExpr;
 use regions::{Region, RegionKind};
 use tracehound_api::ledger::{Basis, BesideRow, LedgerRow, MemoryLedger};
 use tracehound_index::block_extents::AllocatorModel;
-use tracehound_index::facts::LookFacts;
+use tracehound_index::facts::{LookFacts, MemoryDetailFacts};
 use tracehound_index::looks::PageMap;
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
@@ -268,7 +267,7 @@ pub fn from_look(
         BesideRow { key: "free_not_resident".into(), bytes: not_resident },
         BesideRow { key: "page_tables".into(), bytes: map.after.page_tables },
     ];
-    if let Some(kinds) = nearest_kinds(trace, map.t_ns) {
+    if let Some(MemoryDetailFacts { kinds, .. }) = nearest_kinds(trace, map.t_ns) {
         beside.push(BesideRow { key: "lazy_free".into(), bytes: kinds.lazy_free });
         beside.push(BesideRow { key: "huge_pages".into(), bytes: kinds.anonymous_huge });
     }
@@ -333,9 +332,9 @@ impl<'a> Untouched<'a> {
 }
 
 /// Memory by the kernel's kinds, as counted nearest to a time.
-fn nearest_kinds(trace: &Trace, t_ns: u64) -> Option<&MemoryDetail> {
-    let nearest = trace.facts().memory_details.iter().min_by_key(|detail| detail.t_ns.abs_diff(t_ns))?;
-    Some(&nearest.kinds)
+#[must_use]
+pub fn nearest_kinds(trace: &Trace, t_ns: u64) -> Option<&MemoryDetailFacts> {
+    trace.facts().memory_details.iter().min_by_key(|detail| detail.t_ns.abs_diff(t_ns))
 }
 
 /// Parts of a resident set without a look at its pages:

@@ -6,12 +6,13 @@
 pub mod graph;
 mod held_pages;
 mod page_groups;
+mod slabs;
 
 use std::collections::HashMap;
 
 use rustc_hash::FxHashMap;
 use tracehound_api::ledger::Basis;
-use tracehound_api::pins::{PinGroup, PinPair, PinRow, PinnedPages, Pins};
+use tracehound_api::pins::{PinGroup, PinPair, PinRow, PinUnit, PinnedPages, Pins};
 use tracehound_index::frame_tree::NO_FUNCTION;
 use tracehound_index::symbols::{FunctionId, RecordingSymbols};
 use tracehound_index::{Cancel, Trace};
@@ -32,6 +33,8 @@ pub struct PinsParams {
     pub before: bool,
     /// What a row is.
     pub by: PinGroup,
+    /// What is given back as a whole.
+    pub unit: PinUnit,
     /// Most rows; `None`: all.
     pub limit: Option<usize>,
 }
@@ -49,7 +52,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     let window = Window { at: params.at.clone().or(Some(TimeExpr::End)), ..Window::default() };
     let window = window.resolve(trace, &Selection::all(), cancel)?;
     let (at_ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));
-    let held = HeldPages::new(trace, (params.at.as_ref(), params.before), at_ns, place, cancel)?;
+    let held = HeldPages::new(trace, params.unit, (params.at.as_ref(), params.before), at_ns, place, cancel)?;
     let page_bytes = held.page_bytes;
     let groups = Groups::new(trace, symbols, params.by, held.at_ns, cancel)?;
     let mut found = PinnedPages::default();
@@ -87,9 +90,13 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
         at_ns,
         look_ns: held.look.as_ref().map(|look| look.t_ns),
         page_bytes,
+        unit: params.unit,
+        unit_basis: held.basis,
+        unit_words: held.words,
         by: params.by,
         basis: if held.look.is_some() { Basis::Exact } else { Basis::Modelled },
         pages: found,
+        outside: held.outside,
         total_rows,
         rows,
         pairs,

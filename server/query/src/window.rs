@@ -196,9 +196,13 @@ fn moment(
             let mark = trace.marks().iter().find(|m| &m.label == label);
             let look = || trace.looks().iter().find(|look| &look.label == label).map(|look| look.t_ns);
             mark.map(|m| m.t_ns).or_else(look).ok_or_else(|| {
-                let known: Vec<_> = trace.marks().iter().take(8).map(|m| format!("`{}`", m.label)).collect();
-                let marks = if known.is_empty() { "there are no marks".into() } else { known.join(", ") };
-                let forms = "`1.5s`, `200ms`, `peak`, `end`, `50%`, or the label of a mark";
+                let marks = trace.marks().iter().map(|mark| &mark.label);
+                let looks = trace.looks().iter().map(|look| &look.label).filter(|label| !label.is_empty());
+                let mut known: Vec<_> = marks.chain(looks).map(|label| format!("`{label}`")).collect();
+                known.dedup();
+                known.truncate(8);
+                let marks = if known.is_empty() { "there are none".into() } else { known.join(", ") };
+                let forms = "`1.5s`, `200ms`, `peak`, `end`, `50%`, or the label of a mark or a look";
                 QueryError::bad(parameter, format!("`{label}` is no time: write {forms} ({marks})"))
             })?
         }

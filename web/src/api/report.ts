@@ -59,6 +59,11 @@ function key(document: string, parameters: Record<string, unknown>): string {
     .join("&")}`;
 }
 
+/** Whether the report has the answer to a question. */
+export function reportHas(document: string, parameters: Record<string, unknown>): boolean {
+  return answers.has(key(document, parameters));
+}
+
 /** The answer that the server would give, or its refusal. */
 export function answerFromReport(path: string, parameters: Parameters): unknown {
   if (!report) throw new Error("this page is no report");
@@ -97,6 +102,7 @@ export function answerFromReport(path: string, parameters: Parameters): unknown 
     case "memory_history":
       return find(name, {});
     case "pins":
+      return find(name, { by: parameters["by"] ?? "function", unit: parameters["unit"] ?? "4k" });
     case "breakdown":
       return find(name, { by: parameters["by"] ?? "function" });
     case "timeline": {

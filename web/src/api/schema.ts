@@ -952,6 +952,7 @@ export interface components {
             inverted: boolean;
             /** @description What is measured on both sides. */
             metric: components["schemas"]["Metric"];
+            pin_unit?: components["schemas"]["PinUnit"] | null;
             /** @description Resident pages that only blocks from at and below a row hold, instead of blocks. */
             pinned: boolean;
             /** @description The rows. */
@@ -1160,6 +1161,7 @@ export interface components {
             /** @description What is measured. */
             metric: components["schemas"]["Metric"];
             peak_of?: components["schemas"]["PeakOf"] | null;
+            pin_unit?: components["schemas"]["PinUnit"] | null;
             /**
              * @description Resident pages that only blocks from at and below a row hold, instead of blocks: `bytes` are those of the pages, `count`
              *     is their number. Pages whose blocks have no function in common are the root's own.
@@ -2061,6 +2063,11 @@ export interface components {
              */
             pages: number;
         };
+        /**
+         * @description Memory that is given back as a whole.
+         * @enum {string}
+         */
+        PinUnit: "4k" | "2M" | "slab";
         /** @description Resident pages with live blocks. */
         PinnedPages: {
             /**
@@ -2097,12 +2104,14 @@ export interface components {
              * @description When the recorder looked at the pages; none where it has not: then all pages with live blocks count as resident.
              */
             look_ns?: number | null;
+            /** @description Resident pages of 4 KiB with live blocks that are left out: of `2M` those in ranges that are not wholly resident. */
+            outside: components["schemas"]["PinnedPages"];
             /**
              * Format: int64
-             * @description Size of a page.
+             * @description Size of a page; of `2M` that of a huge page.
              */
             page_bytes: number;
-            /** @description Resident pages with live blocks. */
+            /** @description Resident pages with live blocks; of `slab` the resident pages of slabs with live blocks. */
             pages: components["schemas"]["PinnedPages"];
             /** @description Two functions that hold pages together which neither holds alone, most bytes first. */
             pairs: components["schemas"]["PinPair"][];
@@ -2118,6 +2127,12 @@ export interface components {
              * @description Rows that exist, of which `rows` is a part.
              */
             total_rows: number;
+            /** @description What is given back as a whole. */
+            unit: components["schemas"]["PinUnit"];
+            /** @description Whether it is known where such units begin and end. */
+            unit_basis: components["schemas"]["Basis"];
+            /** @description What a unit is, in sentences; empty for `4k`. */
+            unit_words: string;
         };
         /** @description What went wrong. */
         Problem: {
@@ -3982,6 +3997,8 @@ export interface operations {
                  *     `metric=peak`.
                  */
                 pinned: boolean;
+                /** @description What of these pages is given back as a whole; with `pinned=true`. */
+                pin_unit?: "4k" | "2M" | "slab";
                 /**
                  * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
                  *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
@@ -4312,6 +4329,8 @@ export interface operations {
                  *     `metric=peak`. Pages that a block outside the filter holds, too, do not count.
                  */
                 pinned: boolean;
+                /** @description What of these pages is given back as a whole; with `pinned=true`. */
+                pin_unit?: "4k" | "2M" | "slab";
                 /**
                  * @description Start of the window: `1.5s`, `200ms`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
                  * @example 1.5s
@@ -5453,6 +5472,8 @@ export interface operations {
                 before: boolean;
                 /** @description What a row is. */
                 by: components["schemas"]["PinGroup"];
+                /** @description What is given back as a whole. */
+                unit: components["schemas"]["PinUnit"];
                 /** @description Most rows. */
                 limit?: number;
             };

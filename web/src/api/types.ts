@@ -41,6 +41,7 @@ export type Metric = Schemas["Metric"];
 export type Module = Schemas["Module"];
 export type Modules = Schemas["Modules"];
 export type PinGroup = Schemas["PinGroup"];
+export type PinUnit = Schemas["PinUnit"];
 export type PinRow = Schemas["PinRow"];
 export type Pins = Schemas["Pins"];
 export type Problem = Schemas["Problem"];

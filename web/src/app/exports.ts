@@ -47,7 +47,7 @@ export function documentOf(
           inverted: search.inverted,
           freeing: (view === "flamegraph" && search.freeing && metric["metric"] === "freed") || undefined,
           ...(view === "flamegraph" && search.pinned && isOfMoment(metric["metric"])
-            ? { pinned: true, unit: "bytes" }
+            ? { pinned: true, pin_unit: search.pin_unit, unit: "bytes" }
             : {}),
           root: search.root,
           max_nodes: 10_000,
@@ -70,8 +70,9 @@ export function documentOf(
     case "threads":
       return { document: view, parameters: { ...window, ...filters } };
     case "memory":
-    case "pins":
       return { document: view, parameters: { at: search.at } };
+    case "pins":
+      return { document: view, parameters: { at: search.at, by: search.pins, unit: search.pin_unit } };
     case "recording":
       return { document: "modules", parameters: {} };
     case "overview":

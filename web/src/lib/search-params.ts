@@ -30,6 +30,8 @@ export const GROUPS = ["function", "program", "file", "module", "thread", "site"
 export const TRACKS = ["count", "threads"] as const;
 export const FOLDS = ["bytes", "selected", "rss", "count", "rate", "threads"] as const;
 export type FoldName = (typeof FOLDS)[number];
+/** What is given back as a whole, of pinned pages. */
+export const PIN_UNITS = ["4k", "2M", "slab"] as const;
 export const PIN_GROUPS = ["function", "site", "age", "thread"] as const;
 export const LAYERS = ["function", "module", "thread", "site", "language"] as const;
 /** What colours of the flame graph can be by. */
@@ -41,6 +43,7 @@ const LIFETIME_CLASSES = ["leaked", "temporary", "freed"] as const;
 
 export type MetricName = (typeof METRICS)[number];
 export type GroupName = (typeof GROUPS)[number];
+export type PinUnitName = (typeof PIN_UNITS)[number];
 export type PinGroupName = (typeof PIN_GROUPS)[number];
 export type LayerName = (typeof LAYERS)[number];
 export type ColorGroup = (typeof COLOR_GROUPS)[number];
@@ -129,6 +132,8 @@ export interface PageSearch {
   layers?: LayerName;
   /** What a row of pins is. */
   pins?: PinGroupName;
+  /** What of pinned pages is given back as a whole, if not a page of 4 KiB. */
+  pin_unit?: Exclude<PinUnitName, "4k">;
   /** Functions whose leaks are suppressed. */
   suppress?: string[];
   /** Sites that the built-in suppressions name are listed. */
@@ -246,6 +251,7 @@ export function readSearch(query: string): PageSearch {
     folded: readMany(raw["folded"], ",", (name) => oneOf(FOLDS, name)),
     layers: oneOf(LAYERS, raw["layers"]),
     pins: oneOf(PIN_GROUPS, raw["pins"]),
+    pin_unit: oneOf(["2M", "slab"], raw["pin_unit"]),
     suppress: readTexts(raw["suppress"]),
     unsuppressed: raw["unsuppressed"] === "1" || undefined,
     verdict: oneOf(VERDICTS, raw["verdict"]),
@@ -299,6 +305,7 @@ export function writeSearch(search: PageSearch): string {
   put("folded", search.folded?.join(","));
   put("layers", search.layers);
   put("pins", search.pins);
+  put("pin_unit", search.pin_unit);
   put("suppress", search.suppress && JSON.stringify(search.suppress));
   put("unsuppressed", search.unsuppressed && "1");
   put("verdict", search.verdict);

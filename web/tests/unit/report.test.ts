@@ -1,7 +1,7 @@
 // A report's answers: found by what they mean, cut, sorted and searched as the server would have done it.
 import { afterEach, expect, test } from "vitest";
 import { getJson, ProblemError } from "../../src/api/client.ts";
-import { type Report, subtree, useReport } from "../../src/api/report.ts";
+import { type Report, reportHas, subtree, useReport } from "../../src/api/report.ts";
 import type { Flamegraph, Functions, Recordings } from "../../src/api/types.ts";
 
 const exactness = { events: 1, lost_events: 0, damaged_blocks: 0, watermark_ns: 1, complete: true };
@@ -107,6 +107,16 @@ test("drawing does not matter to what is found, meaning does", async () => {
   await expect(getJson("recordings/r1/allocations", {})).rejects.toThrow("heaptrace server");
   const list = await getJson<Recordings>("recordings", {});
   expect(list.recordings.map(({ id, state }) => [id, state])).toEqual([["r1", "ready"]]);
+});
+
+test("pins are there in the units that the report was made with", async () => {
+  const pins = (unit: string) => ({ document: "pins", parameters: { by: "site", unit }, body: { unit } });
+  useReport({ ...report, answers: [...report.answers, pins("4k"), pins("slab")] });
+  expect(await getJson("recordings/r1/pins", { by: "site" })).toEqual({ unit: "4k" });
+  expect(await getJson("recordings/r1/pins", { by: "site", unit: "slab" })).toEqual({ unit: "slab" });
+  await expect(getJson("recordings/r1/pins", { by: "site", unit: "2M" })).rejects.toThrow("does not contain it");
+  const has = ["4k", "2M", "slab"].map((unit) => reportHas("pins", { by: "site", unit }));
+  expect(has).toEqual([true, false, true]);
 });
 
 test("rows are searched, sorted and paged as the server does it", async () => {

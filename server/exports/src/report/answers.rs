@@ -7,12 +7,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tracehound_api::breakdown::BreakdownGroup;
 use tracehound_api::functions::GroupBy;
-use tracehound_api::pins::PinGroup;
+use tracehound_api::ledger::Basis;
+use tracehound_api::pins::{PinGroup, PinUnit};
 use tracehound_api::timeline::SeriesName;
 use tracehound_api::{Metric, Unit};
 use tracehound_query::{
-    TimeExpr, breakdown, flamegraph, functions, leaks, lifetimes, memory, parse_site, pins, replays, sites, sizes,
-    suppress, threads, timeline,
+    QueryError, TimeExpr, breakdown, flamegraph, functions, leaks, lifetimes, memory, parse_site, pins, replays, sites,
+    sizes, suppress, threads, timeline,
 };
 
 use super::{ReportError, ReportScope};
@@ -111,7 +112,17 @@ pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, Repor
     for by in [PinGroup::Function, PinGroup::Site, PinGroup::Age, PinGroup::Thread] {
         let params =
             pins::PinsParams { at: Some(TimeExpr::Ns(moment)), by, limit: Some(detail.sites), ..Default::default() };
-        out.put("pins", json!({"by": by}), pins::run(trace, symbols, &params, cancel)?)?;
+        out.put("pins", json!({"by": by, "unit": PinUnit::Page}), pins::run(trace, symbols, &params, cancel)?)?;
+        // Other units where they say something else: huge pages if there can be any, slabs if they are known.
+        for unit in [PinUnit::Huge, PinUnit::Slab] {
+            match pins::run(trace, symbols, &pins::PinsParams { unit, ..params.clone() }, cancel) {
+                Ok(found) if found.pages.count > 0 && found.unit_basis == Basis::Modelled => {
+                    out.put("pins", json!({"by": by, "unit": unit}), found)?;
+                }
+                Ok(_) | Err(QueryError::BadParameter { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
     for by in [
         BreakdownGroup::Function,
@@ -157,7 +168,7 @@ pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, Repor
                     max_nodes: detail.frames,
                     inverted,
                     freeing: false,
-                    pinned: false,
+                    pinned: None,
                 };
                 let graph = flamegraph::run(trace, symbols, &params, cancel)?;
                 out.put("flamegraph", json!({"metric": metric, "unit": unit, "inverted": inverted}), graph)?;

@@ -100,6 +100,8 @@ impl Measure {
 
 /// Names of [`Metric`].
 pub const METRICS: &[&str] = &["live", "peak", "leaked", "allocated", "freed", "grown", "temporary"];
+/// Names of [`tracehound_api::pins::PinUnit`].
+pub const PIN_UNITS: &[&str] = &["4k", "2M", "slab"];
 /// Names of [`Unit`].
 pub const UNITS: &[&str] = &["bytes", "count"];
 

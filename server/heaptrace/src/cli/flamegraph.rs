@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use tracehound_api::Unit;
+use tracehound_api::pins::PinUnit;
 use tracehound_query::flamegraph::{self, FlamegraphParams};
 
-use super::args::{Filters, Measure};
+use super::args::{Filters, Measure, PIN_UNITS, wire};
 use super::output::OutputArgs;
 use super::{interrupt, misuse, open, top, units};
 use tracehound_exports::svg;
@@ -36,6 +37,9 @@ pub struct FlamegraphArgs {
     /// Size of a function: the resident pages whose blocks were all allocated below it; with --metric live or peak
     #[arg(long, conflicts_with = "freeing")]
     pinned: bool,
+    /// What of these pages is given back as a whole: 4k pages, 2M (huge pages), slab (what the allocator gives back)
+    #[arg(long, value_name = "UNIT", requires = "pinned", value_parser = wire::<PinUnit>(PIN_UNITS), hide_possible_values = true)]
+    pin_unit: Option<PinUnit>,
     /// Draw at most this many functions; narrower ones are folded into marked rows
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     max_nodes: u32,
@@ -61,7 +65,7 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
         max_nodes: args.max_nodes as usize,
         inverted: args.inverted,
         freeing: args.freeing,
-        pinned: args.pinned,
+        pinned: args.pinned.then(|| args.pin_unit.unwrap_or_default()),
         ..FlamegraphParams::default()
     };
     let opened = open::open_telling(&args.file)?;
@@ -86,8 +90,13 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
             format!("{} (pid {})", path.rsplit('/').next().unwrap_or(&path), process.pid)
         },
     );
+    let kind = match graph.pin_unit {
+        Some(PinUnit::Huge) => "huge ",
+        Some(PinUnit::Slab) => "slab ",
+        Some(PinUnit::Page) | None => "",
+    };
     let mut subtitle = if graph.pinned {
-        format!("pages that live blocks hold: {}", amount(graph.total))
+        format!("{}pages that live blocks hold: {}", kind, amount(graph.total))
     } else {
         format!("{} {}: {}", top::unit_name(unit), top::metric_name(graph.metric), amount(graph.total))
     };

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use tracehound_api::ledger::Basis;
-use tracehound_api::pins::{PinGroup, PinRow, Pins};
+use tracehound_api::pins::{PinGroup, PinRow, PinUnit, Pins};
 use tracehound_query::pins::{self, PinsParams};
 
-use super::args::Files;
+use super::args::{Files, PIN_UNITS, wire};
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole, clean};
-use super::units::{bytes, count, duration, percent};
+use super::units::{bytes, count, duration, percent, plural};
 use super::{answer_each, misuse};
 use crate::query_params;
 
@@ -23,6 +23,7 @@ use crate::query_params;
   heaptrace pins memory-app-1.dat                  by function, at the end
   heaptrace pins --at 'cache dropped' memory-app-1.dat
   heaptrace pins --by age memory-app-1.dat         do old blocks hold the pages?
+  heaptrace pins --unit slab memory-app-1.dat      what jemalloc, tcmalloc or mimalloc would give back
   heaptrace pins --json memory-app-1.dat | jq '.rows[0]'")]
 pub struct PinsArgs {
     #[command(flatten)]
@@ -33,6 +34,9 @@ pub struct PinsArgs {
     /// What a row is: function, site, age, thread
     #[arg(long, value_name = "WHAT", default_value = "function", hide_possible_values = true)]
     by: PinsBy,
+    /// What is given back as a whole: 4k pages, 2M (huge pages), slab (what the allocator gives back)
+    #[arg(long, value_name = "UNIT", default_value = "4k", value_parser = wire::<PinUnit>(PIN_UNITS), hide_possible_values = true)]
+    unit: PinUnit,
     /// Number of rows to show; 0 = all [default: 15; with --json all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
@@ -56,7 +60,8 @@ pub fn run(args: &PinsArgs, color: ColorChoice) -> Result<()> {
         PinsBy::Thread => PinGroup::Thread,
     };
     let at = query_params::window(None, None, Some(&args.at)).map_err(misuse)?.at;
-    let params = PinsParams { at, by, limit: limit.filter(|_| args.files.json), ..PinsParams::default() };
+    let params =
+        PinsParams { at, by, unit: args.unit, limit: limit.filter(|_| args.files.json), ..PinsParams::default() };
     let print = |pins: &Pins, style, out: &mut dyn Write| print(pins, limit.unwrap_or(usize::MAX), style, out);
     answer_each(&args.files, color, &params, &params.at, pins::run, print)
 }
@@ -64,11 +69,35 @@ pub fn run(args: &PinsArgs, color: ColorChoice) -> Result<()> {
 /// Writes the rows and the pairs.
 pub fn print(pins: &Pins, most: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let pages = &pins.pages;
-    let head = format!("{} in {} pages hold live blocks", bytes(pages.bytes), count(pages.count));
-    let full = percent(pages.live_bytes.cast_signed(), pages.bytes.cast_signed());
-    writeln!(out, "{}, {full} full, at {}", style.paint(TextRole::Strong, head), duration(pins.at_ns))?;
+    let what = match pins.unit {
+        PinUnit::Huge => "huge pages",
+        PinUnit::Slab if pins.unit_basis == Basis::Modelled => "pages of slabs",
+        PinUnit::Page | PinUnit::Slab => "pages",
+    };
+    let head = format!("{} in {} {what} hold live blocks", bytes(pages.bytes), count(pages.count));
+    if pages.count == 0 {
+        writeln!(out, "no live block is in {what} at {}", duration(pins.at_ns))?;
+    } else {
+        let full = percent(pages.live_bytes.cast_signed(), pages.bytes.cast_signed());
+        writeln!(out, "{}, {full} full, at {}", style.paint(TextRole::Strong, head), duration(pins.at_ns))?;
+    }
     if pins.basis == Basis::Modelled {
         writeln!(out, "the recording has no looks at pages: all of them count as resident")?;
+    }
+    if !pins.unit_words.is_empty() {
+        let basis = if pins.unit_basis == Basis::Modelled { "modelled: " } else { "" };
+        writeln!(out, "{basis}{}", clean(&pins.unit_words))?;
+    }
+    if pins.outside.count > 0 {
+        let outside = (bytes(pins.outside.bytes), count(pins.outside.count));
+        writeln!(
+            out,
+            "left out: {} in {} pages of 4 KiB with live blocks (--unit 4k counts them)",
+            outside.0, outside.1
+        )?;
+    }
+    if pages.count == 0 {
+        return Ok(());
     }
     writeln!(out)?;
     let mut table = TextTable::new(&[
@@ -97,10 +126,10 @@ pub fn print(pins: &Pins, most: usize, style: Style, out: &mut dyn Write) -> io:
     for pair in pins.pairs.iter().filter(|pair| pair.given_back_bytes > 0).take(3) {
         writeln!(
             out,
-            "together {}: {} share {} pages",
+            "together {}: {} share {}",
             bytes(pair.given_back_bytes),
             clean(&pair.functions.join(" and ")),
-            count(pair.shared_pages)
+            plural(pair.shared_pages, if pins.unit == PinUnit::Huge { "huge page" } else { "page" })
         )?;
     }
     Ok(())

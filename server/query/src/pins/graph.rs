@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tracehound_api::Metric;
+use tracehound_api::pins::PinUnit;
 use tracehound_index::frame_tree::{FrameId, FrameTree};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
@@ -35,13 +36,15 @@ pub struct PinnedTree {
     pub moment: MetricMoment,
 }
 
-/// Puts the pages of a moment on the tree. Pages that a block outside the filter holds, too, do not count.
+/// Puts the pages of a moment on the tree, in units that are given back as a whole. Pages that a block outside the filter
+/// holds, too, do not count.
 ///
 /// # Errors
 /// When the metric is about no moment, the window or the filter does not fit the recording, or cancelled.
 pub fn values(
     trace: &Trace,
     symbols: &dyn RecordingSymbols,
+    unit: PinUnit,
     metric: Metric,
     window: &Window,
     filter: &Filter,
@@ -54,7 +57,12 @@ pub fn values(
         return Err(QueryError::bad("pinned", "pages are held at a moment: the metric is `live` or `peak`"));
     };
     let at = window.at.as_ref().filter(|_| metric == Metric::Live);
-    let held = HeldPages::new(trace, (at, false), moment.ns, moment.place, cancel)?;
+    let held =
+        HeldPages::new(trace, unit, (at, false), moment.ns, moment.place, cancel).map_err(|error| match error {
+            // As it is called here, where `unit` is another parameter.
+            QueryError::BadParameter { parameter, why } if parameter == "unit" => QueryError::bad("pin_unit", why),
+            error => error,
+        })?;
     let passing: Option<FxHashSet<u64>> = if selection.is_everything() {
         None
     } else {
@@ -102,8 +110,8 @@ struct PageRows<'a> {
     pages: FxHashMap<FrameId, u64>,
     /// Cache of common ancestors of two rows, the smaller one first.
     common: FxHashMap<(FrameId, FrameId), FrameId>,
-    /// The page at hand, and the row that holds all of it that was seen.
-    open: Option<(u64, FrameId)>,
+    /// The page at hand, the pages that it counts as, and the row that holds all of it that was seen.
+    open: Option<(u64, u64, FrameId)>,
 }
 
 impl<'a> PageRows<'a> {
@@ -114,22 +122,22 @@ impl<'a> PageRows<'a> {
     /// Adds a block of a row; pages must come by address.
     fn add(&mut self, row: FrameId, found: BlockPages, page_bytes: u64) {
         let (mut first, mut left) = (found.first, found.pages);
-        if let Some((page, before)) = self.open.filter(|(page, _)| *page == first) {
-            self.open = Some((page, self.common_row(before, row)));
+        if let Some((page, weight, before)) = self.open.filter(|(page, ..)| *page == first) {
+            self.open = Some((page, weight, self.common_row(before, row)));
             first += page_bytes;
             left -= 1;
         }
         if left > 0 {
             self.close();
             // All but the last one are this block's alone.
-            *self.pages.entry(row).or_default() += left - 1;
-            self.open = Some((first + (left - 1) * page_bytes, row));
+            *self.pages.entry(row).or_default() += (left - 1) * found.weight;
+            self.open = Some((first + (left - 1) * page_bytes, found.weight, row));
         }
     }
 
     fn close(&mut self) {
-        if let Some((_, row)) = self.open.take() {
-            *self.pages.entry(row).or_default() += 1;
+        if let Some((_, weight, row)) = self.open.take() {
+            *self.pages.entry(row).or_default() += weight;
         }
     }
 
@@ -184,7 +192,7 @@ mod tests {
             for &(step, count, row) in &blocks {
                 let row = row.map_or(OUTSIDE, |choice| u32::from(choice) % rows);
                 at += step;
-                let found = BlockPages { block: 0, first: at * 16, pages: count, fresh: 0, live: 0, extent: 0 };
+                let found = BlockPages { block: 0, first: at * 16, pages: count, weight: 1, fresh: 0, live: 0, extent: 0 };
                 pages.add(row, found, 16);
                 for page in at..at + count {
                     by_page.entry(page).or_default().push(row);

@@ -101,8 +101,13 @@ impl KeyGroups {
     }
 }
 
+/// Keeps those of some groups that are among others; both are in order.
 fn keep_those_of(groups: &mut Vec<u32>, of: &[u32]) {
-    groups.retain(|group| of.binary_search(group).is_ok());
+    let mut of = of.iter().copied().peekable();
+    groups.retain(|&group| {
+        while of.next_if(|&other| other < group).is_some() {}
+        of.peek() == Some(&group)
+    });
 }
 
 /// Groups that own the blocks of a page.
@@ -139,8 +144,8 @@ pub struct PageGroups<'a> {
     pub alone: FxHashMap<u32, u64>,
     /// Pages that two groups own together.
     pub shared: FxHashMap<(u32, u32), u64>,
-    /// The page at hand.
-    open: Option<u64>,
+    /// The page at hand, and the pages that it counts as.
+    open: Option<(u64, u64)>,
     /// Groups that all its keys have; the common ones left out, if `has_common`.
     groups: Vec<u32>,
     has_common: bool,
@@ -181,7 +186,7 @@ impl<'a> PageGroups<'a> {
         }
         self.last_block = Some(found.block);
         let (mut first, mut left) = (found.first, found.pages);
-        if self.open == Some(first) {
+        if self.open.is_some_and(|(page, _)| page == first) {
             self.join_page(key);
             first += page_bytes;
             left -= 1;
@@ -190,14 +195,15 @@ impl<'a> PageGroups<'a> {
             self.finish();
             // All but the last one are this block's alone.
             if left > 1 {
-                self.count(self.keys.of(key), left - 1);
-                self.count_owners(Owners::One(self.keys.own(key)), left - 1);
+                let alone = (left - 1) * found.weight;
+                self.count(self.keys.of(key), alone);
+                self.count_owners(Owners::One(self.keys.own(key)), alone);
             }
-            self.open_page(first + (left - 1) * page_bytes, key);
+            self.open_page((first + (left - 1) * page_bytes, found.weight), key);
         }
     }
 
-    fn open_page(&mut self, page: u64, key: u32) {
+    fn open_page(&mut self, page: (u64, u64), key: u32) {
         self.open = Some(page);
         self.page_number += 1;
         self.mark_seen(key);
@@ -222,10 +228,14 @@ impl<'a> PageGroups<'a> {
             self.owners = self.owners.with(keys.own(key));
         }
         if self.has_common && keys.has_common(key) {
+            if self.groups.is_empty() {
+                return;
+            }
             keep_those_of(&mut self.groups, keys.rest(key));
         } else {
             if self.has_common {
                 self.groups.extend_from_slice(&keys.common);
+                self.groups.sort_unstable();
                 self.has_common = false;
             }
             keep_those_of(&mut self.groups, keys.of(key));
@@ -234,12 +244,12 @@ impl<'a> PageGroups<'a> {
 
     /// The page at hand gets no further blocks.
     pub fn finish(&mut self) {
-        if self.open.take().is_some() {
+        if let Some((_, weight)) = self.open.take() {
             let groups = std::mem::take(&mut self.groups);
-            self.count(&groups, 1);
+            self.count(&groups, weight);
             self.groups = groups;
-            self.common_pages += u64::from(self.has_common);
-            self.count_owners(self.owners, 1);
+            self.common_pages += if self.has_common { weight } else { 0 };
+            self.count_owners(self.owners, weight);
         }
     }
 
@@ -321,7 +331,7 @@ mod tests {
                 }
                 bytes[key] += len;
                 let pages = last - first + 1;
-                let found = BlockPages { block, first: first * PAGE, pages, fresh: 0, live: len, extent: len };
+                let found = BlockPages { block, first: first * PAGE, pages, weight: 1, fresh: 0, live: len, extent: len };
                 parts.last_mut().unwrap().add(key as u32, found, PAGE, block as u64);
             }
             let sums = PageGroups::sum(&keys, parts);

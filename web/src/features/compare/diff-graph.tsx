@@ -18,6 +18,7 @@ import { formatExact, formatSigned, formatValue } from "../../lib/format.ts";
 import { isOfMoment } from "../../lib/moment.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
+import { pagesOf } from "../../lib/pins.ts";
 import { plainTypes } from "../../lib/plain-types.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
@@ -50,7 +51,9 @@ export function DiffGraph({ sides, filters, before, after }: DiffGraphProps) {
     ...documentQuery(subject, "diff/flamegraph", {
       ...sides,
       ...filters,
-      ...(search.pinned && isOfMoment(sides["metric"] ?? "live") ? { pinned: true, unit: "bytes" } : {}),
+      ...(search.pinned && isOfMoment(sides["metric"] ?? "live")
+        ? { pinned: true, pin_unit: search.pin_unit, unit: "bytes" }
+        : {}),
       width_of: search.changes ? "change" : "larger",
       inverted: search.inverted,
       root: search.root,
@@ -252,7 +255,7 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
       <Chart
         ref={chart}
         name="diff"
-        label={`Change of ${document.pinned ? "pinned pages" : `${document.metric} ${unit}`} from ${document.before} to ${document.after}`}
+        label={`Change of ${document.pinned ? `pinned ${pagesOf(document.pin_unit)}` : `${document.metric} ${unit}`} from ${document.before} to ${document.after}`}
         downwards
         tree={tree}
         paint={paint}

@@ -4,6 +4,7 @@ import type { Flamegraph } from "../../api/types.ts";
 import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatPercent, formatValue } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
+import { pagesOf } from "../../lib/pins.ts";
 import { Button } from "../../ui/controls.tsx";
 import { boxName } from "../../ui/flame/box-text.ts";
 import { usePage } from "../../ui/page.ts";
@@ -16,7 +17,8 @@ export function Ancestors({ document, zoom }: { document: Flamegraph; zoom: Flam
   const { total, unit, metric, pinned } = document;
   const whole = (
     <span className="muted">
-      {pinned ? "pinned pages" : `${metric} total`} <b className="strong">{formatValue(total, unit)}</b>
+      {pinned ? `pinned ${pagesOf(document.pin_unit)}` : `${metric} total`}{" "}
+      <b className="strong">{formatValue(total, unit)}</b>
     </span>
   );
   const above: FlameNode[] = [];

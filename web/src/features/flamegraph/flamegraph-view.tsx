@@ -51,7 +51,9 @@ function WholeGraph() {
     ...(search.collapse && !report ? { transform: collapsed(request.filters["transform"]) } : {}),
     inverted: search.inverted,
     freeing: (search.freeing && request.metric["metric"] === "freed") || undefined,
-    ...(search.pinned && !report && isOfMoment(request.metric["metric"]) ? { pinned: true, unit: "bytes" } : {}),
+    ...(search.pinned && !report && isOfMoment(request.metric["metric"])
+      ? { pinned: true, pin_unit: search.pin_unit, unit: "bytes" }
+      : {}),
     width: askedWidth,
     ...(running ? RUNNING_DETAIL : DETAIL),
     ...(isFine ? { min_px: FINE_PX } : {}),

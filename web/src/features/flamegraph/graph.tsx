@@ -14,6 +14,7 @@ import {
 import { identityOf } from "../../lib/identity.ts";
 import { isOfMoment } from "../../lib/moment.ts";
 import { readPattern } from "../../lib/pattern.ts";
+import { pagesOf } from "../../lib/pins.ts";
 import type { ColorGroup, PageSearch } from "../../lib/search-params.ts";
 import { stackText } from "../../lib/stack.ts";
 import { Button } from "../../ui/controls.tsx";
@@ -280,7 +281,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
         <Chart
           ref={chart}
           name="flame"
-          label={`Flame graph of ${document.pinned ? "pages pinned by blocks that are " : ""}${document.metric}${document.pinned ? "" : ` ${document.unit}`}${document.freeing ? " by freeing stack" : ""}`}
+          label={`Flame graph of ${document.pinned ? `${pagesOf(document.pin_unit)} pinned by blocks that are ` : ""}${document.metric}${document.pinned ? "" : ` ${document.unit}`}${document.freeing ? " by freeing stack" : ""}`}
           downwards={!search.upwards}
           tree={tree}
           zoom={zoom}

@@ -2,7 +2,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { documentQuery } from "../../api/queries.ts";
-import type { PinGroup, PinRow, Pins } from "../../api/types.ts";
+import { reportHas } from "../../api/report.ts";
+import type { PinGroup, PinRow, Pins, PinUnit } from "../../api/types.ts";
 import {
   formatBytes,
   formatCount,
@@ -16,7 +17,8 @@ import { identityOf, isChosen } from "../../lib/identity.ts";
 import { memoryMoment } from "../../lib/moment.ts";
 import { bareName, location } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
-import { PIN_GROUPS } from "../../lib/search-params.ts";
+import { pagesOf } from "../../lib/pins.ts";
+import { PIN_GROUPS, PIN_UNITS } from "../../lib/search-params.ts";
 import { sortedRows } from "../../lib/sorting.ts";
 import { bytesColumn, countColumn, functionColumn, placeColumn } from "../../ui/columns.tsx";
 import { Button, Segmented, Share } from "../../ui/controls.tsx";
@@ -40,11 +42,22 @@ const GROUP_TEXT: Record<PinGroup, { label: string; title: string }> = {
   thread: { label: "Thread", title: "Allocating threads" },
 };
 
+const UNIT_TEXT: Record<PinUnit, { label: string; title: string }> = {
+  "4k": { label: "4 KiB", title: "Pages of the kernel, each of which is given back by itself" },
+  "2M": { label: "2 MiB", title: "Huge pages: ranges of 2 MiB that are wholly resident, given back as a whole" },
+  slab: {
+    label: "Slab",
+    title: "What the allocator gives back as a whole: slabs of jemalloc, spans of tcmalloc, pages of mimalloc",
+  },
+};
+
 export function PinsView() {
   const { search, subject, report, info, running, go } = usePage();
   const by: PinGroup = search.pins ?? "function";
+  const unit = search.pin_unit;
   const at = memoryMoment(search, info, running);
-  const query = useQuery(documentQuery(subject, "pins", report ? { by } : { at, by, limit: LIMIT }));
+  const query = useQuery(documentQuery(subject, "pins", report ? { by, unit } : { at, by, unit, limit: LIMIT }));
+  const units = PIN_UNITS.filter((value) => !report || value === unit || reportHas("pins", { by, unit: value }));
   return (
     <div className="table-view">
       <ViewBar>
@@ -54,6 +67,14 @@ export function PinsView() {
           choices={PIN_GROUPS.map((value) => ({ value, ...GROUP_TEXT[value] }))}
           onChange={(value) => go({ pins: value === "function" ? undefined : value })}
         />
+        {units.length > 1 && (
+          <Segmented
+            label="Given back as a whole"
+            value={unit ?? "4k"}
+            choices={units.map((value) => ({ value, ...UNIT_TEXT[value] }))}
+            onChange={(value) => go({ pin_unit: value === "4k" ? undefined : value })}
+          />
+        )}
         {query.data && <Summary pins={query.data} />}
         {!report && (
           <Button
@@ -78,7 +99,7 @@ function Summary({ pins }: { pins: Pins }) {
   return (
     <span className="muted" data-testid="pinned">
       <Term definition="Resident pages that hold a part of a live block. What is free in them can serve later requests, but cannot be given back to the system.">
-        {plural(count, "page")} with live blocks
+        {formatCount(count)} {pagesOf(pins.unit, count)} with live blocks
       </Term>
       ,{" "}
       <b className="strong" title={formatExact(bytes, "bytes")}>
@@ -86,6 +107,12 @@ function Summary({ pins }: { pins: Pins }) {
       </b>
       , {formatPercent(live / (bytes || 1))} of it live, at {formatInstant(pins.look_ns ?? pins.at_ns)}
       {pins.look_ns == null && "; without a look at the pages all of them count as resident"}
+      {pins.unit_words !== "" && (
+        <>
+          ; <Term definition={pins.unit_words}>{pins.unit_basis === "modelled" ? "modelled" : "exact"}</Term>
+        </>
+      )}
+      {pins.outside.count > 0 && `; ${plural(pins.outside.count, "page")} of 4 KiB left out`}
       {pins.total_rows > pins.rows.length &&
         `; the first ${formatCount(pins.rows.length)} rows of ${formatCount(pins.total_rows)}`}
     </span>
@@ -106,7 +133,14 @@ function Loaded({ pins, by }: { pins: Pins; by: PinGroup }) {
   if (pins.rows.length === 0) {
     return (
       <Empty title="No page is pinned">
-        <p>No live block is in a resident page at this moment.</p>
+        {pins.unit === "2M" ? (
+          <p>
+            No live block is in a range of 2 MiB that is wholly resident at this moment, so none is in a huge page.{" "}
+            {plural(pins.outside.count, "page")} of 4 KiB with live blocks are counted by the unit 4 KiB.
+          </p>
+        ) : (
+          <p>No live block is in a resident page at this moment.</p>
+        )}
       </Empty>
     );
   }

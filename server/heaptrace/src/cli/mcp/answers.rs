@@ -159,7 +159,7 @@ pub fn tree(shelf: &mut Shelf, asked: &OfTree) -> Result<String> {
         max_nodes: TREE_ROWS,
         inverted: asked.inverted,
         freeing: false,
-        pinned: false,
+        pinned: None,
     };
     let graph = flamegraph::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
     let text = tree_text(&graph);

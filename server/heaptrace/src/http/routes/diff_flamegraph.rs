@@ -2,10 +2,11 @@
 
 use axum::response::Response;
 use tracehound_api::diff_flamegraph::{DiffFlamegraph, DiffWidth};
+use tracehound_api::pins::PinUnit;
 use tracehound_query::diff_flamegraph::{self, DiffFlamegraphParams};
 
 use super::diff::{Sides, other_side};
-use super::flamegraph::{Direction, Shape};
+use super::flamegraph::{Direction, Shape, pinned};
 use super::shared::Filters;
 use super::{Problems, RecordingId};
 use crate::http::answer::{RecordingRequest, Result};
@@ -20,6 +21,9 @@ parameters! {
         /// Resident pages that only blocks from below a function hold, instead of blocks; for `metric=live` and
         /// `metric=peak`.
         pinned: bool = false,
+        /// What of these pages is given back as a whole; with `pinned=true`.
+        #[param(inline, value_type = Option<PinUnit>)]
+        pin_unit: Option<PinUnit> = None,
     }
 }
 
@@ -43,7 +47,7 @@ pub async fn diff_flamegraph(asked: RecordingRequest) -> Result<Response> {
                 unit: sides.unit,
                 filter: filters.filter()?,
                 width_of: widths.width_of,
-                pinned: widths.pinned,
+                pinned: pinned(widths.pinned, widths.pin_unit)?,
                 root: shape.root.map(|root| root.0),
                 limits: shape.limits(),
                 inverted: direction.inverted,

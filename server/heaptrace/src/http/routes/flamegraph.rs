@@ -1,6 +1,8 @@
 //! `flamegraph`: a pruned tree of functions; zooming asks again from a row.
 
 use tracehound_api::flamegraph::Flamegraph;
+use tracehound_api::pins::PinUnit;
+use tracehound_query::QueryError;
 use tracehound_query::flamegraph::{self, FlamegraphParams};
 use tracehound_query::pruned::Limits;
 
@@ -36,6 +38,9 @@ parameters! {
         /// Resident pages that only blocks from below a function hold, instead of blocks; for `metric=live` and
         /// `metric=peak`. Pages that a block outside the filter holds, too, do not count.
         pinned: bool = false,
+        /// What of these pages is given back as a whole; with `pinned=true`.
+        #[param(inline, value_type = Option<PinUnit>)]
+        pin_unit: Option<PinUnit> = None,
     }
 }
 
@@ -54,6 +59,14 @@ parameters! {
         /// Rows at most.
         #[param(value_type = Option<u32>, minimum = 10, maximum = 60000)]
         max_nodes: Within<10, 60_000> = Within(2000),
+    }
+}
+
+/// The unit of pinned pages, if these are asked for.
+pub fn pinned(pinned: bool, unit: Option<PinUnit>) -> tracehound_query::Result<Option<PinUnit>> {
+    match unit {
+        Some(_) if !pinned => Err(QueryError::bad("pin_unit", "it goes with `pinned=true`")),
+        unit => Ok(pinned.then(|| unit.unwrap_or_default())),
     }
 }
 
@@ -79,7 +92,7 @@ recording_route! {
             max_nodes: shape.limits().max_nodes,
             inverted: direction.inverted,
             freeing: side.freeing,
-            pinned: side.pinned,
+            pinned: pinned(side.pinned, side.pin_unit)?,
         };
         Ok(flamegraph::run(ask.trace, ask.symbols, &params, ask.cancel)?)
     }

@@ -1,6 +1,6 @@
 //! `pins`: whose blocks hold pages.
 
-use tracehound_api::pins::{PinGroup, Pins};
+use tracehound_api::pins::{PinGroup, PinUnit, Pins};
 use tracehound_query::pins::{self, PinsParams};
 
 use crate::http::params::{Within, parameters};
@@ -17,6 +17,8 @@ parameters! {
         before: bool = false,
         /// What a row is.
         by: PinGroup = PinGroup::Function,
+        /// What is given back as a whole.
+        unit: PinUnit = PinUnit::Page,
         /// Most rows.
         #[param(value_type = Option<u32>, minimum = 1, maximum = 10000)]
         limit: Within<1, 10_000> = Within(100),
@@ -28,7 +30,8 @@ recording_route! {
     pins at "/api/v1/recordings/{id}/pins", tag "memory", answers Pins:
     |ask, asked: PinsQuery| {
         let at = query_params::window(None, None, asked.at.as_deref())?.at;
-        let params = PinsParams { at, before: asked.before, by: asked.by, limit: Some(asked.limit.0 as usize) };
+        let limit = Some(asked.limit.0 as usize);
+        let params = PinsParams { at, before: asked.before, by: asked.by, unit: asked.unit, limit };
         Ok(pins::run(ask.trace, ask.symbols, &params, ask.cancel)?)
     }
 }

@@ -6,7 +6,7 @@ use serde::de::value::Error;
 use tracehound_api::breakdown::BreakdownGroup;
 use tracehound_api::diff_flamegraph::DiffWidth;
 use tracehound_api::functions::GroupBy;
-use tracehound_api::pins::PinGroup;
+use tracehound_api::pins::{PinGroup, PinUnit};
 use tracehound_api::{FramesShown, Metric, Unit};
 use tracehound_query::allocations::AllocationSort;
 use tracehound_query::churn::ChurnSort;
@@ -127,7 +127,7 @@ macro_rules! on_the_wire {
         }
     )+};
 }
-on_the_wire!(Metric, Unit, GroupBy, PinGroup, BreakdownGroup, DiffWidth, FramesShown);
+on_the_wire!(Metric, Unit, GroupBy, PinGroup, PinUnit, BreakdownGroup, DiffWidth, FramesShown);
 on_the_wire!(AllocationSort, ChurnSort, FunctionSort, SiteSort);
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tracehound_api::functions::GroupBy;
+use tracehound_api::pins::PinUnit;
 use tracehound_api::{Metric, Unit};
 use tracehound_index::Trace;
 use tracehound_query::transform::read_all;
@@ -32,7 +33,7 @@ pub fn flamegraph_agrees(
         max_nodes: 100_000,
         inverted,
         freeing: false,
-        pinned: false,
+        pinned: None,
     };
     let whole = flamegraph::run(trace, &Names, &params, &no()).unwrap();
     let total: i64 = expected.values().map(|s| s.0).sum();
@@ -172,17 +173,23 @@ pub fn freeing_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
 
 /// Pages on the tree are those of the table: all of them, and for each function no more than are its own.
 pub fn pinned_agrees(trace: &Trace, ask: &Ask) {
+    for unit in [PinUnit::Page, PinUnit::Huge] {
+        pinned_in_units_agrees(trace, ask, unit);
+    }
+}
+
+fn pinned_in_units_agrees(trace: &Trace, ask: &Ask, unit: PinUnit) {
     let window = Window { from: None, to: None, at: Some(TimeExpr::End) };
     let params = flamegraph::FlamegraphParams {
         window,
         width: 1000,
         min_px: 0.0,
         max_nodes: 100_000,
-        pinned: true,
+        pinned: Some(unit),
         ..flamegraph::FlamegraphParams::default()
     };
     let got = flamegraph::run(trace, &Names, &params, &no()).unwrap();
-    let table = pins::run(trace, &Names, &pins::PinsParams::default(), &no()).unwrap();
+    let table = pins::run(trace, &Names, &pins::PinsParams { unit, ..pins::PinsParams::default() }, &no()).unwrap();
     is_a_tree(&got);
     assert_eq!((got.total as u64, got.at_ns), (table.pages.bytes, Some(table.at_ns)));
     let counted = flamegraph::FlamegraphParams { unit: Unit::Count, ..params.clone() };
