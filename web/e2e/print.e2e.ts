@@ -18,6 +18,12 @@ test.each(["functions?metric=allocated&focus=.", "sites", "leaks", "threads", "c
     await settled(page);
     const rows = await page.locator(".table-body .table-row").count();
     await page.emulateMedia({ media: "print" });
+    // The browser applies the styles of paper a moment later.
+    await page.waitForFunction(() =>
+      [...document.querySelectorAll(".table")].every(
+        (table) => getComputedStyle(table).getPropertyValue("zoom") !== "1",
+      ),
+    );
     const faults = await page.evaluate((width) => {
       const found: string[] = [];
       for (const cell of document.querySelectorAll(".table .cell")) {

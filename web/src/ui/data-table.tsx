@@ -22,6 +22,7 @@ import { useLit } from "./lit.ts";
 import { longScroll, offsetFor, scrollOptions } from "./long-scroll.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "./menu.tsx";
 import type { Sorting } from "./sorting.ts";
+import { usePrinting } from "./use-printing.ts";
 import { useWidth } from "./use-size.ts";
 
 export interface Column<Row> {
@@ -104,9 +105,13 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
   /** The position that keys have moved to before its row was here. */
   const awaited = useRef<number | undefined>(undefined);
 
+  const printing = usePrinting();
   const width = useWidth(scroller);
   const least = leastWidth(given);
-  const tight = width > 0 && width < least;
+  // What is on the screen goes on paper, whatever the boxes of paper measure.
+  const tightOnScreen = useRef(false);
+  if (!printing) tightOnScreen.current = width > 0 && width < least;
+  const tight = tightOnScreen.current;
   const columns = useMemo(() => (tight ? subjectFirst(given) : given), [given, tight]);
 
   const definitions = useMemo(
@@ -163,7 +168,9 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
     estimateSize: () => rowHeight,
     overscan: 12,
   });
-  const items = virtual.getVirtualItems();
+  const onScreen = useRef<ReturnType<typeof virtual.getVirtualItems>>([]);
+  if (!printing) onScreen.current = virtual.getVirtualItems();
+  const items = onScreen.current;
   const offset = virtual.scrollOffset ?? 0;
   // Pixels by which rows stand above their place among all rows.
   const lift = speed === 1 ? 0 : offset - offset / speed;
