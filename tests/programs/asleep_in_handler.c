@@ -59,6 +59,9 @@ int main(int argc, char **argv) {
     pthread_t threads[16];
     MUST(count <= 16);
     for (int i = 0; i < count; i++) MUST(pthread_create(&threads[i], NULL, work, (void *)(unsigned long)i) == 0);
+    // A thread that has not begun yet does not know its number.
+    for (int i = 0; i < count; i++)
+        while (!__atomic_load_n(words + 32 + 16 * i + 1, __ATOMIC_ACQUIRE)) usleep(1000);
     usleep(50000);
     for (int i = 0; i < count; i++) MUST(pthread_kill(threads[i], SIGUSR1) == 0);
     for (int i = 0; i < count; i++) MUST(pthread_join(threads[i], NULL) == 0);
