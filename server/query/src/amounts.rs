@@ -169,66 +169,13 @@ impl SumQuery<'_> {
     }
 
     /// Whether the sums of buckets are exact for the selection.
-    fn sums_do(&self) -> bool {
+    pub(super) fn sums_do(&self) -> bool {
         let s = self.selection;
         s.is_about_origins()
             && match self.key {
                 SumKey::Site => s.threads.is_none(),
                 SumKey::Thread => s.sites.is_none(),
             }
-    }
-
-    /// Whether [`Self::each_change`] is exact for the selection.
-    pub(super) fn has_changes(&self) -> bool {
-        self.key == SumKey::Site && self.selection.is_about_origins() && self.selection.threads.is_none()
-    }
-
-    /// Passes changes of sites in a span to `each`, in parts: a site comes as often as lists and rows have it. Sums of all
-    /// sites are not made, so that the cost of many short spans is that of their changes; see [`Self::has_changes`].
-    ///
-    /// # Errors
-    /// When cancelled.
-    pub(super) fn each_change(&self, span: Span, mut each: impl FnMut(u32, Signed)) -> Result<()> {
-        self.cancel.check()?;
-        let trace = self.trace;
-        let passing = self.selection.sites.as_ref();
-        let mut change = |site: u32, amount: BlockAmount, sign| {
-            if passing.is_none_or(|sites| sites.get(site as usize) == Some(&true)) {
-                let mut signed = Signed::default();
-                signed.add(amount, sign);
-                each(site, signed);
-            }
-        };
-        let mut rows = |span: Span| -> Result<()> {
-            for (from, to) in pieces(span.from.allocs, span.to.allocs) {
-                self.cancel.check()?;
-                for row in from..to {
-                    let (site, amount) = trace.site_amount(row);
-                    change(site, amount, 1);
-                }
-            }
-            for (from, to) in pieces(span.from.frees, span.to.frees) {
-                self.cancel.check()?;
-                for ordinal in from..to {
-                    let site = trace.site_amount(trace.row_of_free(ordinal)).0;
-                    change(site, BlockAmount { count: 1, bytes: trace.size_of_free(ordinal) }, -1);
-                }
-            }
-            Ok(())
-        };
-        let (first, last) = trace.whole_buckets(span);
-        if first == last {
-            return rows(span);
-        }
-        let (inner_from, inner_to) = (trace.bucket_start(first), trace.bucket_start(last));
-        rows(Span { from: span.from, to: inner_from })?;
-        rows(Span { from: inner_to, to: span.to })?;
-        trace.walk_lists::<3>(&trace.facts().site_sums, first, last, |site, f, amount| match f {
-            field::ALLOCATED => change(site, amount, 1),
-            field::FREED => change(site, amount, -1),
-            _ => {}
-        });
-        Ok(())
     }
 
     fn len(&self) -> usize {
@@ -239,7 +186,7 @@ impl SumQuery<'_> {
     }
 
     #[inline]
-    fn key_of(&self, row: u64) -> usize {
+    pub(super) fn key_of(&self, row: u64) -> usize {
         let c = self.trace.columns();
         let origin = c.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX) as usize;
         let key = match self.key {
@@ -452,12 +399,6 @@ impl SumQuery<'_> {
 
 /// Blocks between two looks at the cancel flag.
 const CHECK: usize = 256;
-
-/// Cuts a range of rows into pieces, between which the cancel flag is looked at.
-fn pieces(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
-    const PIECE: u64 = 1 << 16;
-    (from..to).step_by(PIECE as usize).map(move |start| (start, (start + PIECE).min(to)))
-}
 
 /// Cuts a range of rows into ranges for the threads of the pool; short ones stay whole.
 #[must_use]

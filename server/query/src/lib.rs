@@ -12,6 +12,7 @@ pub mod across;
 pub mod allocations;
 pub mod amounts;
 pub mod breakdown;
+pub mod changes;
 pub mod churn;
 pub mod classes;
 pub mod compare;

@@ -6,10 +6,10 @@ use rayon::prelude::*;
 
 use super::Result;
 use super::amounts::{Signed, SumKey, SumQuery};
+use super::changes::Changes;
 use super::filter::Selection;
 use super::sparse_selection::SparseSelection;
 use crate::window::Resolved;
-use tracehound_api::Metric;
 use tracehound_index::{Cancel, Position, Span, Trace};
 
 /// Equally spaced moments of a window, the last at its end: times and places.
@@ -53,12 +53,6 @@ pub fn columns_at(
     let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
     if let Some(few) = &selection.few {
         return Ok(transposed(&live_of_few(trace, few, sites, places), places.len()));
-    }
-    if !question.has_changes() {
-        let pick = |sums: Vec<Signed>| -> Vec<Signed> {
-            sites.iter().map(|&site| sums.get(site as usize).copied().unwrap_or_default()).collect()
-        };
-        return places.iter().map(|&place| question.live_at(place).map(pick)).collect();
     }
     let mut column_of = vec![u32::MAX; trace.site_count() as usize];
     for (position, &site) in (0..).zip(sites) {
@@ -115,21 +109,15 @@ pub fn live_by_group(
 ) -> Result<Vec<Vec<Signed>>> {
     let starts = [Position::default()].into_iter().chain(places.iter().copied());
     let spans: Vec<Span> = starts.zip(places).map(|(from, &to)| Span { from, to }).collect();
+    let changes = Changes::new(question);
     let grown = |span| {
         let mut folded = vec![Signed::default(); groups];
-        let mut add = |key: usize, change: Signed| {
+        changes.each(span, |key, change| {
             if let Some(to) = group_of.get(key).and_then(|&group| folded.get_mut(group as usize)) {
                 to.count += change.count;
                 to.bytes += change.bytes;
             }
-        };
-        if question.has_changes() {
-            question.each_change(span, |site, change| add(site as usize, change))?;
-        } else {
-            let window = Resolved { from_ns: 0, to_ns: 0, span, at: None, peak_of: None };
-            let sums = question.metric(Metric::Grown, &window)?;
-            sums.into_iter().enumerate().for_each(|(key, change)| add(key, change));
-        }
+        })?;
         Ok(folded)
     };
     // What happens between two places is added to what was live at the first.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Left;
 use super::site_verdicts::{JUDGES, are_worth_keeping, verdicts};
-use crate::Result;
+use crate::{Result, trend};
 use crate::amounts::{Signed, SumKey, SumQuery};
 use crate::filter::Selection;
 use tracehound_api::Amount;
@@ -57,15 +57,15 @@ pub fn find(trace: &Trace, selection: &Selection, cancel: &Cancel) -> Result<Vec
     let duration = trace.duration_ns();
     let before = trace.position_before((duration as f64 * BEFORE_EXIT) as u64);
     let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
-    let held = question.live_at(before)?;
-    let at_end = question.live_at(trace.end_position())?;
-    // A growing site has more at each of these moments; this is cheaper than a verdict on each site, which reads all
-    // events.
-    let part = |part: f64| question.live_at(trace.position_before((duration as f64 * part) as u64));
-    let (early, middle) = (part(0.3)?, part(0.6)?);
+    // A growing site has more at each of the first moments; this is cheaper than a verdict on each site.
+    let part = |part: f64| trace.position_before((duration as f64 * part) as u64);
+    let places = [part(0.3), part(0.6), before, trace.end_position()];
+    let sites: Vec<u32> = (0..trace.site_count()).collect();
+    let columns = trend::live_by_group(&question, &sites, sites.len(), &places)?;
+    let [early, middle, held, at_end] = &columns[..] else { return Ok(Vec::new()) };
     let rises = |site: usize, held: &Signed| {
         let at = |sums: &[Signed]| sums.get(site).map_or(0, |sum| sum.bytes) as f64;
-        at(&middle) > at(&early) && held.bytes as f64 > at(&middle) * 1.1
+        at(middle) > at(early) && held.bytes as f64 > at(middle) * 1.1
     };
     let mut sites: Vec<(u32, Amount)> = (0..)
         .zip(held.iter().zip(at_end))

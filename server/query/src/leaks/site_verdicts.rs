@@ -56,8 +56,7 @@ pub fn verdicts(
     let freed = question.metric(Metric::Freed, &everything)?;
     let marks: Vec<(u64, &str)> = trace.marks().iter().map(|mark| (mark.t_ns, mark.label.as_str())).collect();
     let blocks = |sums: &[Signed], site: u32| sums.get(site as usize).map_or(0, |sum| sum.amount().count);
-    // Where sums do not answer, each moment costs a pass over the rows, however few sites are asked about.
-    let at_once = if question.has_changes() { CELLS / count } else { sites.len().max(1) };
+    let at_once = CELLS / count;
     let mut judged = Vec::with_capacity(sites.len());
     for (some, left) in sites.chunks(at_once).zip(left.chunks(at_once)) {
         let columns = trend::columns_at(trace, selection, some, &places, cancel)?;
