@@ -93,6 +93,23 @@ impl Trace {
         answer
     }
 
+    /// What is found out of this snapshot and kept in memory alone. `make` makes it anew if nothing of the name is there, or
+    /// something that does not fit any more.
+    pub fn remembered<T: Send + Sync + 'static>(
+        &self,
+        name: &'static str,
+        fits: impl FnOnce(&T) -> bool,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let mut answers = self.answers();
+        let known = answers.get(name).and_then(|known| Arc::clone(known).downcast::<T>().ok());
+        known.filter(|known| fits(known)).unwrap_or_else(|| {
+            let made = Arc::new(make());
+            answers.insert(name, Arc::clone(&made) as _);
+            made
+        })
+    }
+
     fn answers(&self) -> MutexGuard<'_, HashMap<&'static str, Arc<dyn Any + Send + Sync>>> {
         self.answers.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

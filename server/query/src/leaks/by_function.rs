@@ -60,14 +60,20 @@ pub fn run(
         }
         let ids = frame.map(|frame| frame.place());
         let at = *known.entry(ids).or_insert_with(|| {
-            let texts = match frame.map(|frame| frame.texts(trace, symbols)) {
-                Some(texts) => [texts.module.clone(), Some(name(&texts)), texts.file],
-                None => [None, None, None],
-            };
-            *position.entry(texts).or_insert_with(|| {
+            let mut add = || {
                 found.push(Gathered { frame, ..Gathered::default() });
                 found.len() - 1
-            })
+            };
+            let texts = match frame {
+                // Its address is its name: there is no other of the same.
+                Some(frame) if frame.is_nameless(symbols) => return add(),
+                Some(frame) => {
+                    let texts = frame.texts(trace, symbols);
+                    [texts.module.clone(), Some(name(&texts)), texts.file]
+                }
+                None => [None, None, None],
+            };
+            *position.entry(texts).or_insert_with(add)
         });
         let gathered = &mut found[at];
         gathered.amount.bytes += amount.bytes;
