@@ -66,13 +66,20 @@ impl Server {
     /// A document about the recording.
     #[must_use]
     pub fn get(&self, target: &str) -> Value {
+        self.get_with_head(target).1
+    }
+
+    /// The same, with the head of the answer.
+    #[must_use]
+    pub fn get_with_head(&self, target: &str) -> (String, Value) {
         let mut stream = TcpStream::connect(&self.1).expect("it listens");
         let target = format!("/api/v1/recordings/r1/{target}");
         write!(stream, "GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.1).expect("it reads");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("it answers");
-        let (_, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{target}: {error}: {answer}"))
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+        let document = serde_json::from_str(body).unwrap_or_else(|error| panic!("{target}: {error}: {answer}"));
+        (head.to_owned(), document)
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use tracehound_tests::ground_truth::Case;
 use tracehound_tests::heaptrace;
+use tracehound_tests::http_client::Server;
 
 fn answer(arguments: &[&str], recording: &Path) -> String {
     let output = Command::new(heaptrace()).args(arguments).arg(recording).output().expect("heaptrace can be started");
@@ -78,5 +79,57 @@ fn what_is_kept_is_a_hint_and_no_more() {
             // It is made anew.
             assert!(std::fs::read(file).expect("it can be read") == *good_one, "{}", file.display());
         }
+    }
+}
+
+/// Where the server has an answer from, and the answer.
+fn served(server: &Server, question: &str) -> (String, serde_json::Value) {
+    let (head, document) = server.get_with_head(question);
+    let origin = head.lines().find_map(|line| line.strip_prefix("server-timing: "));
+    (origin.expect("the answer says where it is from").to_owned(), document)
+}
+
+#[test]
+fn a_restarted_server_has_its_answers_at_once() {
+    let run = Case::new("many_sites.c").run(true);
+    let recording = run.recordings().remove(0);
+    let questions =
+        ["leaks?functions=20&limit=20", "leaks?min_size=33", "breakdown?by=function", "pins", "map", "churn"];
+    let first = Server::of(&recording);
+    let made = questions.map(|question| {
+        let (origin, answer) = served(&first, question);
+        assert_eq!(origin, "computed", "{question}");
+        assert_eq!(served(&first, question), ("memory".to_owned(), answer.clone()), "{question}");
+        answer
+    });
+    drop(first);
+    let second = Server::of(&recording);
+    for (question, made) in questions.iter().zip(&made) {
+        assert_eq!(served(&second, question), ("file".to_owned(), made.clone()), "{question}");
+    }
+    assert_eq!(served(&second, "leaks?limit=20&functions=20").0, "file", "the order of parameters says nothing");
+    assert_eq!(served(&second, "leaks?limit=21&functions=20").0, "computed", "another question");
+    drop(second);
+
+    // Names that came with the recording are other names.
+    std::fs::write(format!("{}.symbols", recording.display()), b"no names").expect("it can be written");
+    let third = Server::of(&recording);
+    assert_eq!(served(&third, questions[0]), ("computed".to_owned(), made[0].clone()));
+    drop(third);
+
+    // Whatever is in the files.
+    let documents = kept_files(run.folder.path());
+    let documents: Vec<_> = documents.iter().filter(|path| path.to_string_lossy().contains("/answer-")).collect();
+    assert_eq!(documents.len(), questions.len() + 2);
+    let good = std::fs::read(documents[0]).expect("it can be read");
+    for file in documents {
+        let mut changed = good.clone();
+        let middle = changed.len() / 2;
+        changed[middle] ^= 0x10;
+        std::fs::write(file, changed).expect("it can be written");
+    }
+    let fourth = Server::of(&recording);
+    for (question, made) in questions.iter().zip(&made) {
+        assert_eq!(served(&fourth, question), ("computed".to_owned(), made.clone()), "{question}");
     }
 }

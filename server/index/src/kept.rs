@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -37,7 +38,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> KeptAnswer for T {
 
 /// Identity that a file must have to be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
-struct KeptKey {
+pub(super) struct KeptKey {
     name: String,
     layout: u32,
     version: u32,
@@ -114,7 +115,7 @@ impl Trace {
         self.answers.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept_key(&self, kind: KeptKind) -> KeptKey {
+    pub(super) fn kept_key(&self, kind: KeptKind) -> KeptKey {
         KeptKey {
             name: kind.name.to_owned(),
             layout: LAYOUT,
@@ -127,35 +128,46 @@ impl Trace {
         }
     }
 
-    fn kept_path(&self, kind: KeptKind) -> std::path::PathBuf {
+    fn kept_path(&self, kind: KeptKind) -> PathBuf {
         self.folder().join(format!("{}.kept", kind.name))
     }
 
     fn read_kept<T: KeptAnswer>(&self, kind: KeptKind) -> Option<T> {
-        let file = std::fs::File::open(self.kept_path(kind)).ok()?;
-        let mut bytes = Vec::new();
-        // The checksum at the end is read as well.
-        let read = zstd::Decoder::new(file).ok()?.take(MOST as u64 + 1).read_to_end(&mut bytes).ok()?;
-        if read > MOST {
-            return None;
-        }
-        let config = bincode::config::standard().with_limit::<MOST>();
-        let (key, len) = bincode::serde::decode_from_slice::<KeptKey, _>(&bytes, config).ok()?;
-        if key != self.kept_key(kind) {
-            return None;
-        }
-        bincode::serde::decode_from_slice(&bytes[len..], config).ok().map(|(answer, _)| answer)
+        read_file(&self.kept_path(kind), &self.kept_key(kind))
     }
 
     fn write_kept<T: KeptAnswer>(&self, kind: KeptKind, answer: &T) -> io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(self.folder())?;
-        let mut encoder = zstd::Encoder::new(io::BufWriter::new(file.as_file_mut()), 1)?;
-        encoder.include_checksum(true)?;
-        let config = bincode::config::standard();
-        bincode::serde::encode_into_std_write(self.kept_key(kind), &mut encoder, config).map_err(io::Error::other)?;
-        bincode::serde::encode_into_std_write(answer, &mut encoder, config).map_err(io::Error::other)?;
-        encoder.finish()?.flush()?;
-        file.persist(self.kept_path(kind)).map_err(|error| error.error)?;
-        Ok(())
+        write_file(&self.kept_path(kind), &self.kept_key(kind), answer)
     }
+}
+
+/// What is in a file, if its key is this one.
+pub(super) fn read_file<K: DeserializeOwned + PartialEq, T: DeserializeOwned>(path: &Path, key: &K) -> Option<T> {
+    let file = std::fs::File::open(path).ok()?;
+    let mut bytes = Vec::new();
+    // The checksum at the end is read as well.
+    let read = zstd::Decoder::new(file).ok()?.take(MOST as u64 + 1).read_to_end(&mut bytes).ok()?;
+    if read > MOST {
+        return None;
+    }
+    let config = bincode::config::standard().with_limit::<MOST>();
+    let (found, len) = bincode::serde::decode_from_slice::<K, _>(&bytes, config).ok()?;
+    if found != *key {
+        return None;
+    }
+    bincode::serde::decode_from_slice(&bytes[len..], config).ok().map(|(answer, _)| answer)
+}
+
+/// Writes a file in one step.
+pub(super) fn write_file<K: Serialize, T: Serialize>(path: &Path, key: &K, answer: &T) -> io::Result<()> {
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let mut encoder = zstd::Encoder::new(io::BufWriter::new(file.as_file_mut()), 1)?;
+    encoder.include_checksum(true)?;
+    let config = bincode::config::standard();
+    bincode::serde::encode_into_std_write(key, &mut encoder, config).map_err(io::Error::other)?;
+    bincode::serde::encode_into_std_write(answer, &mut encoder, config).map_err(io::Error::other)?;
+    encoder.finish()?.flush()?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
 }

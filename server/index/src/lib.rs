@@ -16,6 +16,7 @@ mod buckets;
 pub mod cancel;
 pub mod column;
 mod contexts;
+mod documents;
 pub mod events;
 mod existing;
 pub mod facts;

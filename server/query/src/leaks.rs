@@ -15,7 +15,7 @@ use super::verdict::AGES;
 use super::window::Window;
 use super::{Result, site_handle, stacks};
 use freed_late::FreedLate;
-pub use site_verdicts::{growing, keep, verdicts};
+pub use site_verdicts::{are_worth_keeping, growing, keep, verdicts};
 use tracehound_api::info::End;
 use tracehound_api::leaks::{LeakSite, Leaks, SuppressedSite, UsedSuppression};
 use tracehound_api::{Amount, Metric};

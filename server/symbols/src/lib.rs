@@ -25,6 +25,8 @@ mod units;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -225,6 +227,27 @@ impl Symbolizer {
         Ok(bundle)
     }
 
+    /// Of everything that names are made from: files of modules, names that came with the recording, names of generated
+    /// code. As long as it is the same, so are the names, in this build of the program.
+    pub fn fingerprint(&self, trace: &Trace) -> u64 {
+        let positions = 0..trace.modules().len() as u32;
+        let missing = {
+            let state = self.read();
+            positions.filter(|position| !state.modules.contains_key(position)).collect()
+        };
+        self.locate_these(trace, missing);
+        let mut hasher = DefaultHasher::new();
+        self.shows_all.hash(&mut hasher);
+        for path in [trace.path().to_owned(), bundle::path_beside(trace.path())] {
+            let facts = std::fs::metadata(path).ok();
+            facts
+                .map(|facts| (facts.dev(), facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))
+                .hash(&mut hasher);
+        }
+        self.read().hash_sources(&mut hasher);
+        hasher.finish()
+    }
+
     fn resolve_all(&self, trace: &Trace, cancel: &Cancel) -> Result<(), Cancelled> {
         let all: Vec<LocationId> = (0..trace.location_count()).collect();
         self.resolve(trace, &all, cancel)
@@ -264,8 +287,13 @@ impl Symbolizer {
         };
         missing.sort_unstable();
         missing.dedup();
+        self.locate_these(trace, missing);
+    }
+
+    /// Looks for the files of modules by their positions.
+    fn locate_these(&self, trace: &Trace, positions: Vec<u32>) {
         let module = |position: u32| Some((position, trace.modules().get(position as usize)?));
-        let modules: Vec<(u32, &ModuleFacts)> = missing.into_iter().filter_map(module).collect();
+        let modules: Vec<(u32, &ModuleFacts)> = positions.into_iter().filter_map(module).collect();
         let located = in_parallel(modules.len(), |i| locate::locate(modules[i].1));
         let mut state = self.write();
         for ((position, module), located) in modules.into_iter().zip(located) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tracehound_format::meta::GeneratedCode;
 
 /// Functions by address.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Hash)]
 pub struct PerfMap {
     /// Start, end, name; sorted by start.
     ranges: Vec<(u64, u64, Arc<str>)>,

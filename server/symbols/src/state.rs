@@ -2,6 +2,7 @@
 //! location.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::path::Component;
 use std::sync::Arc;
 
@@ -93,6 +94,16 @@ impl Symbolization {
     pub(super) fn is_known(&self, location: LocationId, modules: usize) -> bool {
         let there = self.locations.get(location as usize).is_some_and(Option::is_some);
         there && (self.nowhere.is_empty() || self.nowhere.get(&location).is_none_or(|&then| then >= modules))
+    }
+
+    /// Hashes where the names of modules and of generated code come from.
+    pub(super) fn hash_sources(&self, hasher: &mut impl Hasher) {
+        let mut modules: Vec<(u32, &[u8])> =
+            self.modules.iter().map(|(&position, module)| (position, &*module.key)).collect();
+        modules.sort_unstable();
+        modules.hash(hasher);
+        self.jit.hash(hasher);
+        self.logged.hash(hasher);
     }
 
     pub(super) fn admit(&mut self, position: u32, module: &ModuleFacts, located: SymbolFiles) -> Arc<SymbolFiles> {

@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Path};
@@ -20,6 +20,7 @@ use super::cache::CacheKey;
 use super::params::{self, Query};
 use super::problem::HttpProblem;
 use super::served::{App, Served, Snapshot};
+use super::stored::{self, StoredAnswer};
 use tracehound_index::symbols::{AllFrames, RecordingSymbols};
 use tracehound_symbols::Symbolizer;
 
@@ -88,13 +89,50 @@ impl RecordingRequest {
     {
         let query: Q = self.query()?;
         let snapshot = self.served.ready().await?;
-        let question = CacheKey {
+        let question = self.cache_key(&snapshot, other_revision);
+        let work = move |ask: &Ask<'_>| serde_json::to_vec(&run(ask, query)?).map_err(internal);
+        once(&self.app, &self.headers, question, self.compute(snapshot, work)).await
+    }
+
+    /// As [`Self::answer`], for an answer that takes long and says the same in the next run of the server, which finds it
+    /// beside the index: no ids of this run are in it. The header `Server-Timing` says where it came from.
+    pub async fn answer_stored<Q, T>(
+        self,
+        run: impl FnOnce(&Ask<'_>, Q) -> Result<T> + Send + 'static,
+    ) -> Result<Response>
+    where
+        Q: Query + Send + 'static,
+        T: Serialize,
+    {
+        let query: Q = self.query()?;
+        let snapshot = self.served.ready().await?;
+        let question = self.cache_key(&snapshot, 0);
+        let text = stored::question(&self.uri);
+        let origin = Arc::new(OnceLock::new());
+        let found = Arc::clone(&origin);
+        let work = move |ask: &Ask<'_>| {
+            let stored = StoredAnswer::of(ask, &text);
+            if let Some(bytes) = stored.read(ask) {
+                let _ = found.set("file");
+                return Ok(bytes);
+            }
+            let bytes = serde_json::to_vec(&run(ask, query)?).map_err(internal)?;
+            let _ = found.set("computed");
+            stored.write(ask, &bytes);
+            Ok(bytes)
+        };
+        let mut response = once(&self.app, &self.headers, question, self.compute(snapshot, work)).await?;
+        let from = origin.get().copied().unwrap_or("memory");
+        response.headers_mut().insert("server-timing", HeaderValue::from_static(from));
+        Ok(response)
+    }
+
+    fn cache_key(&self, snapshot: &Snapshot, other_revision: u64) -> CacheKey {
+        CacheKey {
             recording: self.served.number,
             revision: (snapshot.revision, other_revision),
             text: self.uri.path_and_query().map_or_else(String::new, ToString::to_string),
-        };
-        let work = move |ask: &Ask<'_>| serde_json::to_vec(&run(ask, query)?).map_err(internal);
-        once(&self.app, &self.headers, question, self.compute(snapshot, work)).await
+        }
     }
 
     /// As [`Self::answer`], for data that may change while the recording does not: computed each time, never cached.

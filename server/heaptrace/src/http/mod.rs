@@ -15,6 +15,7 @@ mod problem;
 mod route;
 mod routes;
 mod served;
+mod stored;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -2,11 +2,31 @@
 //! OpenAPI document. A route that needs more than these, such as a second recording, is written out.
 
 /// Declares such a route: `|ask, NAME: GROUP, ...|` are what is asked and up to six groups of parameters; the block
-/// returns what is given out as JSON.
+/// returns what is given out as JSON. `answers stored` stands for an answer that is kept for the next run of the server.
 macro_rules! recording_route {
     (
         $(#[$meta:meta])*
+        $name:ident at $path:tt, tag $tag:tt, answers stored $answer:ident:
+        |$ask:ident $(, $values:ident: $group:ident)*| $body:block
+    ) => {
+        $crate::http::route::recording_route! {
+            $(#[$meta])*
+            $name at $path, tag $tag, by answer_stored, answers $answer: |$ask $(, $values: $group)*| $body
+        }
+    };
+    (
+        $(#[$meta:meta])*
         $name:ident at $path:tt, tag $tag:tt, answers $answer:ident:
+        |$ask:ident $(, $values:ident: $group:ident)*| $body:block
+    ) => {
+        $crate::http::route::recording_route! {
+            $(#[$meta])*
+            $name at $path, tag $tag, by answer, answers $answer: |$ask $(, $values: $group)*| $body
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        $name:ident at $path:tt, tag $tag:tt, by $method:ident, answers $answer:ident:
         |$ask:ident $(, $values:ident: $group:ident)*| $body:block
     ) => {
         $(#[$meta])*
@@ -20,7 +40,7 @@ macro_rules! recording_route {
         pub async fn $name(
             asked: $crate::http::answer::RecordingRequest,
         ) -> $crate::http::answer::Result<axum::response::Response> {
-            asked.answer(|$ask, ($($values,)*): ($($group,)*)| $body).await
+            asked.$method(|$ask, ($($values,)*): ($($group,)*)| $body).await
         }
     };
 }

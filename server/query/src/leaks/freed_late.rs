@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Left;
 use super::site_verdicts::{JUDGES, are_worth_keeping, verdicts};
-use crate::{Result, trend};
 use crate::amounts::{Signed, SumKey, SumQuery};
 use crate::filter::Selection;
+use crate::{Result, trend};
 use tracehound_api::Amount;
 use tracehound_api::leaks::{Verdict, VerdictKind};
 use tracehound_index::kept::KeptKind;

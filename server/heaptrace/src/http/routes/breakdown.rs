@@ -25,7 +25,7 @@ parameters! {
 recording_route! {
     /// Live bytes over time by function, module, thread, site or language: the largest layers and the rest, which add up to the
     /// curve of the heap.
-    breakdown at "/api/v1/recordings/{id}/breakdown", tag "time", answers Breakdown:
+    breakdown at "/api/v1/recordings/{id}/breakdown", tag "time", answers stored Breakdown:
     |ask, layers: Layers, window: Window, filters: Filters| {
         let params = BreakdownParams {
             window: window.window()?,

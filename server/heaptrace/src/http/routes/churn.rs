@@ -22,7 +22,7 @@ parameters! {
 
 recording_route! {
     /// Allocations a second by function of the program, and chains of reallocs with what they moved.
-    churn at "/api/v1/recordings/{id}/churn", tag "functions", answers Churn:
+    churn at "/api/v1/recordings/{id}/churn", tag "functions", answers stored Churn:
     |ask, times: Window, filters: Filters, asked: ChurnQuery| {
         let params = ChurnParams {
             window: times.window()?,

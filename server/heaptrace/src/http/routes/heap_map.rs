@@ -21,7 +21,7 @@ parameters! {
 
 recording_route! {
     /// What of the address space was occupied when, by which site, and what of it was in memory. `address` zooms in.
-    heap_map at "/api/v1/recordings/{id}/map", tag "memory", answers HeapMap:
+    heap_map at "/api/v1/recordings/{id}/map", tag "memory", answers stored HeapMap:
     |ask, times: Window, filters: Filters, asked: MapCellsAsked| {
         let params = HeapMapParams {
             window: times.window()?,

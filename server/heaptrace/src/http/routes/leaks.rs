@@ -60,7 +60,7 @@ impl Suppress {
 
 recording_route! {
     /// Blocks allocated in the window that live at the end, by allocating backtrace.
-    leaks at "/api/v1/recordings/{id}/leaks", tag "leaks", answers Leaks:
+    leaks at "/api/v1/recordings/{id}/leaks", tag "leaks", answers stored Leaks:
     |ask, times: Window, filters: Filters, limit: Limit, hide: Suppress| {
         let params = LeaksParams {
             window: times.window()?,

@@ -27,7 +27,7 @@ parameters! {
 
 recording_route! {
     /// Whose blocks hold pages in memory, and what would be given back if they were elsewhere.
-    pins at "/api/v1/recordings/{id}/pins", tag "memory", answers Pins:
+    pins at "/api/v1/recordings/{id}/pins", tag "memory", answers stored Pins:
     |ask, asked: PinsQuery| {
         let at = query_params::window(None, None, asked.at.as_deref())?.at;
         let limit = Some(asked.limit.0 as usize);
