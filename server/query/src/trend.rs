@@ -6,8 +6,8 @@ use rayon::prelude::*;
 
 use super::Result;
 use super::amounts::{Signed, SumKey, SumQuery};
-use super::changes::Changes;
 use super::filter::Selection;
+use super::live_changes::LiveChanges;
 use super::sparse_selection::SparseSelection;
 use crate::window::Resolved;
 use tracehound_index::{Cancel, Position, Span, Trace};
@@ -109,7 +109,7 @@ pub fn live_by_group(
 ) -> Result<Vec<Vec<Signed>>> {
     let starts = [Position::default()].into_iter().chain(places.iter().copied());
     let spans: Vec<Span> = starts.zip(places).map(|(from, &to)| Span { from, to }).collect();
-    let changes = Changes::new(question);
+    let changes = LiveChanges::new(question);
     let grown = |span| {
         let mut folded = vec![Signed::default(); groups];
         changes.each(span, |key, change| {

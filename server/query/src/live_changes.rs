@@ -1,4 +1,4 @@
-//! Changes of what is live, one by one: the base of curves of many keys at many moments.
+//! LiveChanges of what is live, one by one: the base of curves of many keys at many moments.
 //!
 //! Sums of all keys are not made, so that the cost of many short spans is that of the changes in them.
 
@@ -15,13 +15,13 @@ use tracehound_index::sums::BlockAmount;
 const CHECK: u64 = 64;
 
 /// The changes that a question is about. Any number of threads may ask at the same time.
-pub struct Changes<'a> {
+pub struct LiveChanges<'a> {
     question: &'a SumQuery<'a>,
     /// Where the sums of buckets do not answer.
     test: Option<RowTest<'a>>,
 }
 
-impl<'a> Changes<'a> {
+impl<'a> LiveChanges<'a> {
     /// Those of a question.
     #[must_use]
     pub fn new(question: &'a SumQuery<'a>) -> Self {
