@@ -142,6 +142,8 @@ impl VerifiedChains {
     fn forget_records(&mut self) {
         // SAFETY: the table is zeroed over its whole length; zero is an empty entry.
         unsafe { self.children.as_ptr().write_bytes(0, self.children.len()) };
+        // A jump out of a signal handler may have left the table larger than the mask.
+        self.child_mask = self.children.len() - 1;
         self.incomplete = true;
         self.insert_root();
     }
@@ -265,30 +267,28 @@ impl VerifiedChains {
     fn grow(&mut self, records: usize) -> Option<()> {
         // SAFETY: nothing points into the origins.
         unsafe { self.origins.grow(records)? };
-        let mut other_children = Array::<Child>::new(records * 2)?;
+        self.replace_children(Array::new(records * 2)?);
         let before = self.records.as_ptr();
-        // SAFETY: the pointers into the records are rebased below; nobody has seen the new children yet.
-        unsafe {
-            if self.records.grow(records).is_none() {
-                other_children.release();
-                return None;
-            }
-        }
+        // SAFETY: the pointers into the records are rebased below.
+        unsafe { self.records.grow(records)? };
         self.rebase(before);
-        core::mem::swap(&mut self.children, &mut other_children);
-        self.child_mask = records * 2 - 1;
-        for index in 0..other_children.len() {
+        Some(())
+    }
+
+    /// Moves the children into `larger`, whose length is a power of two.
+    fn replace_children(&mut self, larger: Array<Child>) {
+        for index in 0..self.children.len() {
             // SAFETY: `index` is below the length.
-            let child = unsafe { *other_children.as_ptr().add(index) };
+            let child = unsafe { *self.children.as_ptr().add(index) };
             if child.record() != 0 {
-                let place = self.free_place(child);
                 // SAFETY: `free_place` answers with an index in the table.
-                unsafe { *self.children.as_ptr().add(place) = child };
+                unsafe { *larger.as_ptr().add(insert::free_place(&larger, child)) = child };
             }
         }
+        let mut old = self.children.replace(larger);
+        self.child_mask = self.children.len() - 1;
         // SAFETY: the old array, to which no pointer is left.
-        unsafe { other_children.release() };
-        Some(())
+        unsafe { old.release() };
     }
 
     /// After the records moved from `before`: updates their pointers to the new addresses.

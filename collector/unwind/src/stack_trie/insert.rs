@@ -1,7 +1,7 @@
 //! Insertion into the trie of seen stacks: the chain of a record in the verified-chain table becomes a path that
 //! is found by its caller's state.
 
-use super::{OFFSET_BITS, PathEnd, PathKey, PathSlot, RBP, STEP, StackPath, StackTrie, VALUE_BITS};
+use super::{OFFSET_BITS, PathEnd, PathKey, PathSlot, RBP, STEP, StackPath, StackTrie, VALUE_BITS, find, mask_of};
 use crate::budget::Account;
 use crate::memory::{Array, bytes_of};
 use crate::rule::RuleKind;
@@ -334,21 +334,26 @@ impl StackTrie {
             unsafe { self.words.grow(words)? };
         }
         if places > self.table.len() {
-            let mut old = core::mem::replace(&mut self.table, Array::new(places)?);
-            self.mask = (places - 1) * size_of::<PathSlot>();
-            for index in 0..old.len() {
-                // SAFETY: `index` is below the length; the new table has room for all of them.
-                unsafe {
-                    let place = *old.as_ptr().add(index);
-                    if !place.is_empty() {
-                        *self.find(place.key) = place;
-                    }
-                }
-            }
-            // SAFETY: replaced above.
-            unsafe { old.release() };
+            self.replace_table(Array::new(places)?);
         }
         Some(())
+    }
+
+    /// Moves the paths into `larger`, whose length is a power of two.
+    fn replace_table(&mut self, larger: Array<PathSlot>) {
+        for index in 0..self.table.len() {
+            // SAFETY: `index` is below the length; the new table has room for all of them.
+            unsafe {
+                let place = *self.table.as_ptr().add(index);
+                if !place.is_empty() {
+                    *find(larger.as_ptr(), mask_of(&larger), place.key) = place;
+                }
+            }
+        }
+        let mut old = self.table.replace(larger);
+        self.mask = mask_of(&self.table);
+        // SAFETY: the old table, to which no pointer is left.
+        unsafe { old.release() };
     }
 }
 

@@ -5,6 +5,7 @@ use super::chain_record::{ChainRecord, Marks, RecordOrigin, RecordSummary, Stack
 use super::{VerifiedChains, ucontext};
 use crate::JAVA;
 use crate::address::{self, BITS, STACK_SHIFT};
+use crate::memory::Array;
 use crate::rule::{Rule, RuleKind};
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::code;
@@ -182,17 +183,18 @@ impl VerifiedChains {
         unsafe { *self.children.as_ptr().add(place) = child };
         inner
     }
+}
 
-    /// The empty place of the table where `child` belongs.
-    pub(super) fn free_place(&self, child: Child) -> usize {
-        let mut place = child_hash(Child { low: child.low, high: child.high & !INDEX_MASK }) & self.child_mask;
-        loop {
-            // SAFETY: the mask keeps `place` inside the table, which is never more than half full.
-            if unsafe { *self.children.as_ptr().add(place) }.record() == 0 {
-                return place;
-            }
-            place = (place + 1) & self.child_mask;
+/// The empty place of the table where `child` belongs. The table's length is a power of two.
+pub(super) fn free_place(table: &Array<Child>, child: Child) -> usize {
+    let mask = table.len() - 1;
+    let mut place = child_hash(Child { low: child.low, high: child.high & !INDEX_MASK }) & mask;
+    loop {
+        // SAFETY: the mask keeps `place` inside the table, which is never more than half full.
+        if unsafe { *table.as_ptr().add(place) }.record() == 0 {
+            return place;
         }
+        place = (place + 1) & mask;
     }
 }
 
