@@ -198,6 +198,7 @@ impl StackTrie {
                         key = PathKey::behind(path.what, value);
                     }
                     PathEnd::Chain => {
+                        // Its record exists: `forget_records` makes such paths `Lost`.
                         let answer = recall_chain(chains, path.what, state)?;
                         count(&self.counters.chains);
                         return Some(answer);
@@ -307,16 +308,19 @@ fn mask_of(table: &Array<PathSlot>) -> usize {
 /// The answer by a chain that cannot be written as words.
 ///
 /// # Safety
-/// `record` must be one of the verified-chain table, made for a state with this pc and sp, and the state as for
-/// [`StackTrie::recall`].
+/// `record` must be the index of a record of the verified-chain table, made for a state with this pc and sp, and the state
+/// as for [`StackTrie::recall`].
 #[cold]
 unsafe fn recall_chain(chains: &VerifiedChains, record: u32, state: FrameState) -> Option<Answer> {
-    let first = chains.record(record);
-    if chains.needs_rbp(first) && chains.origin(first).rbp != state.rbp {
-        return None;
+    // SAFETY: the index is that of a record, by the contract of `recall_chain`. The chain is compared after rbp was: the
+    // running thread is then in the state that the chain begins with.
+    unsafe {
+        let first = chains.record(record);
+        if chains.needs_rbp(first) && chains.origin(first).rbp != state.rbp {
+            return None;
+        }
+        verified_chains::verify_chain(first).then(|| Answer { captured: chains.captured(first), record })
     }
-    // SAFETY: the running thread is in the state that the chain begins with.
-    unsafe { verified_chains::verify_chain(first) }.then(|| Answer { captured: chains.captured(first), record })
 }
 
 impl PathSlot {
