@@ -118,7 +118,15 @@ impl Codes {
     }
 
     /// Base and number of instructions of the object at `code`, which is made known if it is new.
-    fn known(&mut self, interpreter: &PythonInterpreter, memory: &mut ObjectMemory, code: u64) -> Option<(u64, u64)> {
+    ///
+    /// # Safety
+    /// The calling thread must be inside a frame of it.
+    unsafe fn known(
+        &mut self,
+        interpreter: &PythonInterpreter,
+        memory: &mut ObjectMemory,
+        code: u64,
+    ) -> Option<(u64, u64)> {
         self.prepare()?;
         if self.used_places >= FULL || MISSED.swap(false, Ordering::SeqCst) {
             self.forget_places();
@@ -128,10 +136,12 @@ impl Codes {
         if slot.code == code {
             return Some((slot.base, slot.units));
         }
-        if memory.word(code + OBJECT_TYPE)? != interpreter.code_type {
+        // SAFETY: a frame keeps its code object: the contract of `known`. The type of every object is at the same offset.
+        if unsafe { memory.word(code + OBJECT_TYPE) }? != interpreter.code_type {
             return None;
         }
-        let text = CodeObject::read(interpreter.layout, memory, code)?;
+        // SAFETY: its type says that it is a code object, which the frame keeps while `text` is in use here.
+        let text = unsafe { CodeObject::read(interpreter.layout, memory, code) }?;
         let hash = text.hash();
         let content = self.content(hash);
         // SAFETY: a slot of the table, whose lock is held.
@@ -193,7 +203,8 @@ pub unsafe fn address_of(
 ) -> Option<u64> {
     let code = code & !REFERENCE_MARKS;
     let mut codes = codes()?;
-    let known = codes.known(interpreter, memory, code);
+    // SAFETY: the calling thread is inside a frame of it: the contract of `address_of`.
+    let known = unsafe { codes.known(interpreter, memory, code) };
     give_back(codes);
     let (base, units) = known?;
     let layout = interpreter.layout;
@@ -264,18 +275,25 @@ struct ObjectText {
 }
 
 impl ObjectText {
-    fn read(layout: &PythonLayout, memory: &mut ObjectMemory, at: u64) -> Option<ObjectText> {
+    /// The text object at `at`.
+    ///
+    /// # Safety
+    /// There must be one, as `memory` wants it, which the calling thread keeps while the result is in use.
+    unsafe fn read(layout: &PythonLayout, memory: &mut ObjectMemory, at: u64) -> Option<ObjectText> {
         const COMPACT: u32 = 1 << 5;
         const ASCII: u32 = 1 << 6;
-        let len = usize::try_from(memory.word(at + OBJECT_SIZE)?).ok()?;
-        let state = memory.half_word(at + TEXT_STATE)?;
+        // SAFETY: both are fields of every text object: the contract of `read`.
+        let (len, state) = unsafe { (memory.word(at + OBJECT_SIZE)?, memory.half_word(at + TEXT_STATE)?) };
+        let len = usize::try_from(len).ok()?;
         let (width, is_ascii) = ((state >> 2 & 7) as usize, state & ASCII != 0);
         if state & COMPACT == 0 || !matches!(width, 1 | 2 | 4) {
             return None;
         }
         let [ascii, other] = layout.text_headers;
         let data = at + u64::from(if is_ascii { ascii } else { other });
-        let bytes = memory.bytes(data, len.min(MOST_TEXT).checked_mul(width)?)?;
+        // SAFETY: a compact object has its characters behind its header, as many as it says; it is kept as long as the
+        // result is in use: the contract of `read`.
+        let bytes = unsafe { memory.bytes(data, len.min(MOST_TEXT).checked_mul(width)?) }?;
         Some(ObjectText { bytes, width, is_ascii })
     }
 
@@ -314,24 +332,34 @@ fn put_character(character: char, out: &mut CodeEntry) {
 }
 
 impl CodeObject {
-    fn read(layout: &PythonLayout, memory: &mut ObjectMemory, code: u64) -> Option<CodeObject> {
-        let units = if layout.has_inline_code() {
-            memory.word(code + OBJECT_SIZE)?
-        } else {
-            let instructions = memory.word(code + u64::from(layout.code_instructions))?;
-            memory.word(instructions + OBJECT_SIZE)? / UNIT
-        };
-        let lines = memory.word(code + u64::from(layout.code_lines))?;
-        let lines_len = usize::try_from(memory.word(lines + OBJECT_SIZE)?).ok()?;
-        let [name, file] = [layout.code_name, layout.code_file].map(|offset| memory.word(code + u64::from(offset)));
-        Some(CodeObject {
-            minor: layout.minor,
-            units: Some(units).filter(|&units| units < 1 << 32)?,
-            first_line: memory.half_word(code + u64::from(layout.code_first_line))?,
-            name: ObjectText::read(layout, memory, name?)?,
-            file: ObjectText::read(layout, memory, file?)?,
-            lines: memory.bytes(lines + BYTES_DATA, lines_len.min(MOST_LINES))?,
-        })
+    /// The code object at `code`.
+    ///
+    /// # Safety
+    /// There must be one, as `memory` wants it, which the calling thread keeps while the result is in use.
+    unsafe fn read(layout: &PythonLayout, memory: &mut ObjectMemory, code: u64) -> Option<CodeObject> {
+        // SAFETY: all are fields of the code object, by the layout of its version, and of the objects that it keeps for its
+        // whole life: a text for the name and the file, bytes for the lines and the instructions. It is kept itself: the
+        // contract of `read`.
+        unsafe {
+            let units = if layout.has_inline_code() {
+                memory.word(code + OBJECT_SIZE)?
+            } else {
+                let instructions = memory.word(code + u64::from(layout.code_instructions))?;
+                memory.word(instructions + OBJECT_SIZE)? / UNIT
+            };
+            let lines = memory.word(code + u64::from(layout.code_lines))?;
+            let lines_len = usize::try_from(memory.word(lines + OBJECT_SIZE)?).ok()?;
+            let name = memory.word(code + u64::from(layout.code_name))?;
+            let file = memory.word(code + u64::from(layout.code_file))?;
+            Some(CodeObject {
+                minor: layout.minor,
+                units: Some(units).filter(|&units| units < 1 << 32)?,
+                first_line: memory.half_word(code + u64::from(layout.code_first_line))?,
+                name: ObjectText::read(layout, memory, name)?,
+                file: ObjectText::read(layout, memory, file)?,
+                lines: memory.bytes(lines + BYTES_DATA, lines_len.min(MOST_LINES))?,
+            })
+        }
     }
 
     /// 128 bits over all of it; never both zero.

@@ -264,7 +264,9 @@ impl KnownStacks {
     unsafe fn read(&mut self, layout: &PythonLayout, top: u64) -> Option<usize> {
         let mut memory = ObjectMemory::for_backtrace();
         if memory.is_careful() || !are_marked(layout) {
-            return self.read_by(top, |frame| FrameWord::read(layout, &mut memory, frame));
+            // SAFETY: the memory is careful, or `read_by` follows the chain from `top` on, the innermost frame of the calling
+            // thread: the contract of `read`.
+            return self.read_by(top, |frame| unsafe { FrameWord::read(layout, &mut memory, frame) });
         }
         let reader = FrameReader::<true>::new(layout);
         // SAFETY: the layout is proved, and `read_by` follows the chain from `top` on, the innermost frame of the calling
