@@ -63,7 +63,7 @@ struct Codes {
 unsafe impl Send for Codes {}
 
 static CODES: Lock<Codes> = Lock::new(Codes::EMPTY);
-/// Holder of the lock: the address of the thread's context, or another word of that thread alone; 0: nobody.
+/// Holder of the lock: a word that is the calling thread's alone, with [`FREEING`] in [`forget`]; 0: nobody.
 static HOLDER: AtomicU64 = AtomicU64::new(0);
 /// A code object was freed and could not be removed from the table, because the lock was held.
 static MISSED: AtomicBool = AtomicBool::new(false);
@@ -152,9 +152,9 @@ impl Codes {
             if self.used_contents >= FULL {
                 return None;
             }
-            let base = NEXT_BASE.load(Ordering::Relaxed);
+            // First, so that a capture that is left here wastes addresses, and the next function does not get the same.
+            let base = NEXT_BASE.fetch_add(text.units + 1, Ordering::Relaxed);
             text.append(base)?;
-            NEXT_BASE.store(base + text.units + 1, Ordering::Relaxed);
             // SAFETY: a slot of the table, whose lock is held.
             unsafe { content.write(ContentSlot { hash, base }) };
             self.used_contents += 1;
@@ -167,17 +167,26 @@ impl Codes {
     }
 }
 
-/// The lock; `None` when the calling thread seems to hold it already: a signal handler has interrupted it.
-fn codes() -> Option<LockGuard<'static, Codes>> {
+/// Marks a holder that is in no event of the recorder.
+const FREEING: u64 = 1;
+
+/// The calling thread as a holder; it lacks [`FREEING`].
+fn own_mark() -> u64 {
+    core::ptr::from_ref(gate::slot()) as u64
+}
+
+/// The lock, for a holder with this mark; `None` when the calling thread seems to hold it already: a signal handler has
+/// interrupted it.
+fn codes(mark: u64) -> Option<LockGuard<'static, Codes>> {
     const SPINS: u32 = 100;
     const SLEEPS: u32 = 2000;
-    let own = core::ptr::from_ref(gate::slot()) as u64;
+    let own = own_mark();
     for attempt in 0..SPINS + SLEEPS {
         if let Some(guard) = CODES.try_lock() {
-            HOLDER.store(own, Ordering::Relaxed);
+            HOLDER.store(own | mark, Ordering::Relaxed);
             return Some(guard);
         }
-        if HOLDER.load(Ordering::Relaxed) == own {
+        if HOLDER.load(Ordering::Relaxed) & !FREEING == own {
             return None;
         }
         if attempt < SPINS { crate::sync::pause() } else { sys::sleep(50_000) }
@@ -202,7 +211,7 @@ pub unsafe fn address_of(
     instruction: u64,
 ) -> Option<u64> {
     let code = code & !REFERENCE_MARKS;
-    let mut codes = codes()?;
+    let mut codes = codes(0)?;
     // SAFETY: the calling thread is inside a frame of it: the contract of `address_of`.
     let known = unsafe { codes.known(interpreter, memory, code) };
     give_back(codes);
@@ -225,7 +234,7 @@ pub unsafe fn address_of(
 
 /// Removes the code object at `code`, which is being freed.
 pub(super) fn forget(code: u64) {
-    let Some(mut codes) = codes() else {
+    let Some(mut codes) = codes(FREEING) else {
         // The holder of the lock checks this flag before it uses an entry.
         MISSED.store(true, Ordering::SeqCst);
         move_epoch();
@@ -246,6 +255,18 @@ pub(super) fn forget(code: u64) {
         codes.forget_places();
     }
     give_back(codes);
+}
+
+/// After a jump out of a signal handler has left a capture of the calling thread: opens the lock, if it was left held. Other
+/// threads would wait for it in vain at each new function.
+pub(super) fn after_jump() {
+    if HOLDER.load(Ordering::Relaxed) == own_mark() {
+        HOLDER.store(0, Ordering::Relaxed);
+        // SAFETY: the calling thread holds it since `address_of`, in a capture that does not continue; a holder that may is
+        // marked with FREEING. The old tables are left where they are.
+        unsafe { CODES.abandon(Codes::EMPTY) };
+        move_epoch();
+    }
 }
 
 /// In a forked child: whoever was in the middle of a change is gone.
@@ -546,4 +567,24 @@ fn entry(bytes: &'static [u8]) -> Option<(CodeText, u32)> {
         lines: rest.get(name + file..name + file + lines)?,
     };
     Some((text, used))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_a_jump_has_left_is_opened_and_another_is_not() {
+        let held = |mark| codes(mark).map(give_back).is_none();
+        // As a jump does, which drops nothing.
+        core::mem::forget(codes(0).unwrap());
+        assert!(held(0));
+        after_jump();
+        assert!(!held(0));
+        let freeing = codes(FREEING).unwrap();
+        after_jump();
+        assert!(held(0), "what is interrupted while an object is freed continues");
+        give_back(freeing);
+        assert!(!held(0));
+    }
 }

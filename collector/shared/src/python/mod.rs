@@ -348,6 +348,11 @@ pub fn remark() -> Option<String> {
     })
 }
 
+/// After a jump out of a signal handler has left a capture of the calling thread unfinished, which will not continue.
+pub fn after_jump() {
+    codes::after_jump();
+}
+
 /// In a forked child, whose other threads do not exist.
 pub fn after_fork_in_child() {
     codes::after_fork_in_child();

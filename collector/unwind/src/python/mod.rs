@@ -152,6 +152,7 @@ impl PythonStacks {
         self.epoch = 0;
         compiler_fence(Ordering::SeqCst);
         self.interpreter = None;
+        python::after_jump();
         self.forget();
     }
 
