@@ -317,7 +317,8 @@ impl VerifiedChains {
             // SAFETY: `index` is below the length.
             let child = unsafe { *self.children.as_ptr().add(index) };
             if child.record() != 0 {
-                // SAFETY: `free_place` answers with an index in the table.
+                // SAFETY: the larger table is made for twice as many children as there will be, by `grow` alone, and its
+                // length is a power of two. `free_place` answers with an index in it.
                 unsafe { *larger.as_ptr().add(insert::free_place(&larger, child)) = child };
             }
         }

@@ -198,12 +198,15 @@ impl VerifiedChains {
     }
 }
 
-/// The empty place of the table where `child` belongs. The table's length is a power of two.
-pub(super) fn free_place(table: &Array<Child>, child: Child) -> usize {
+/// The empty place of the table where `child` belongs.
+///
+/// # Safety
+/// The table's length must be a power of two, and half of its places or more must be empty.
+pub(super) unsafe fn free_place(table: &Array<Child>, child: Child) -> usize {
     let mask = table.len() - 1;
     let mut place = child_hash(Child { low: child.low, high: child.high & !INDEX_MASK }) & mask;
     loop {
-        // SAFETY: the mask keeps `place` inside the table, which is never more than half full.
+        // SAFETY: the mask keeps `place` inside the table: the contract of `free_place`.
         if unsafe { *table.as_ptr().add(place) }.record() == 0 {
             return place;
         }
