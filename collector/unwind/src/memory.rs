@@ -200,7 +200,7 @@ mod tests {
         assert!(elements.iter().enumerate().all(|(at, &found)| found == if at < count { at as u64 } else { 0 }));
         // SAFETY: not used afterwards.
         unsafe { array.release() };
-        assert!(array.is_empty() && array.len() == 0);
+        assert_eq!((array.is_empty(), array.bytes()), (true, 0));
     }
 
     #[test]
