@@ -51,7 +51,7 @@ struct LastRead {
     /// Words, innermost first, of the last one and of the next one: which is which changes with each, by one store.
     words: [Array<FrameWord>; 2],
     /// Which of them has the last one.
-    side: Side,
+    side: WordsSide,
     /// Nodes, outermost first.
     nodes: Array<u32>,
     /// 0: none.
@@ -60,30 +60,30 @@ struct LastRead {
 
 /// One of two.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum WordsSide {
     First,
     Second,
 }
 
-impl Side {
-    fn other(self) -> Side {
+impl WordsSide {
+    fn other(self) -> WordsSide {
         match self {
-            Side::First => Side::Second,
-            Side::Second => Side::First,
+            WordsSide::First => WordsSide::Second,
+            WordsSide::Second => WordsSide::First,
         }
     }
 
     fn of<T>(self, [first, second]: &[T; 2]) -> &T {
         match self {
-            Side::First => first,
-            Side::Second => second,
+            WordsSide::First => first,
+            WordsSide::Second => second,
         }
     }
 
     fn of_mut<T>(self, [first, second]: &mut [T; 2]) -> &mut T {
         match self {
-            Side::First => first,
-            Side::Second => second,
+            WordsSide::First => first,
+            WordsSide::Second => second,
         }
     }
 }
@@ -190,7 +190,7 @@ impl KnownStacks {
         let words = [const { Array::EMPTY }; 2];
         KnownStacks {
             memory: KnownMemory { heads: Array::EMPTY, nodes: Array::EMPTY, used: 1 },
-            last: LastRead { words, side: Side::First, nodes: Array::EMPTY, count: 0 },
+            last: LastRead { words, side: WordsSide::First, nodes: Array::EMPTY, count: 0 },
             forgotten: 0,
         }
     }
