@@ -13,13 +13,13 @@ pub struct Stepped {
     pub failing: Option<u64>,
 }
 
-struct Watch<'a> {
+struct StepCheck<'a> {
     holds: &'a dyn Fn() -> bool,
     stepped: Stepped,
 }
 
 /// What the handler asks: of the thread that holds [`TURN`].
-static WATCH: AtomicPtr<Watch<'static>> = AtomicPtr::new(core::ptr::null_mut());
+static WATCH: AtomicPtr<StepCheck<'static>> = AtomicPtr::new(core::ptr::null_mut());
 static TURN: Mutex<()> = Mutex::new(());
 
 extern "C" fn on_step(_: c_int) {
@@ -35,7 +35,7 @@ extern "C" fn on_step(_: c_int) {
 /// Calls `work`, and `holds` after each of its instructions. `work` must not block signals: the processor's trap is one.
 pub fn after_each_instruction(holds: impl Fn() -> bool, work: impl FnOnce()) -> Stepped {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut watch = Watch { holds: &holds, stepped: Stepped { instructions: 0, failing: None } };
+    let mut watch = StepCheck { holds: &holds, stepped: Stepped { instructions: 0, failing: None } };
     WATCH.store((&raw mut watch).cast(), Ordering::Relaxed);
     // SAFETY: a zeroed action is valid; the handler calls nothing that a handler may not. The trap flag is taken back before
     // this function returns.
