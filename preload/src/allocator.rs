@@ -13,11 +13,13 @@ use crate::start;
 
 type Ptr = *mut c_void;
 
-/// A call of the global allocator: the fields that the recorder reads. The crate's own data follows them.
+/// A call of the global allocator: the fields that the recorder reads. The crate's own data follows them, and the crate may
+/// change all of it while it makes the call. So there is only the crate's pointer to it, and no reference, which would be to
+/// these fields alone and would promise that they stay.
 #[repr(C)]
 pub struct AllocatorCall {
     /// Makes the call.
-    real: unsafe extern "C-unwind" fn(&AllocatorCall) -> Ptr,
+    real: unsafe extern "C-unwind" fn(*const AllocatorCall) -> Ptr,
     /// The block that is given back or resized.
     block: Ptr,
     /// Bytes of the new block.
@@ -28,21 +30,22 @@ pub struct AllocatorCall {
     zeroed: usize,
 }
 
-impl AllocatorCall {
-    /// Makes the call.
-    unsafe fn real(&self) -> Ptr {
-        // SAFETY: the function that the crate has given for this very call.
-        unsafe { (self.real)(self) }
-    }
+/// Makes the call.
+///
+/// # Safety
+/// `call` must be what the crate has passed to the hook that calls this, and this must be the only time.
+unsafe fn real(call: *const AllocatorCall) -> Ptr {
+    // SAFETY: the crate has given the function for this very call, which it waits for: the contract of `real`.
+    unsafe { ((*call).real)(call) }
+}
 
-    /// What a new block is recorded as.
-    fn kind(&self) -> Kind {
-        match self {
-            Self { zeroed: 1, .. } => Kind::Calloc,
-            // What malloc gives by itself.
-            Self { align: ..=16, .. } => Kind::Malloc,
-            _ => Kind::AlignedAlloc,
-        }
+/// What a new block is recorded as.
+fn kind(align: usize, zeroed: usize) -> Kind {
+    match (align, zeroed) {
+        (_, 1) => Kind::Calloc,
+        // What malloc gives by itself.
+        (..=16, _) => Kind::Malloc,
+        _ => Kind::AlignedAlloc,
     }
 }
 
@@ -59,40 +62,46 @@ fn is_up() -> bool {
     true
 }
 
-unsafe extern "C-unwind" fn alloc_body(call: &AllocatorCall, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: called by the hook alone, with the caller's state; the allocator inside gets the program's arguments.
+unsafe extern "C-unwind" fn alloc_body(call: *const AllocatorCall, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: called by the hook alone, with the caller's state and the crate's call, whose fields are read before it is made.
+    // It is made once, by whichever branch is taken.
     unsafe {
-        let (caller, mut real) = (caller(stack, frame), || call.real());
+        let AllocatorCall { size, align, zeroed, .. } = *call;
+        let (caller, mut real) = (caller(stack, frame), || real(call));
         match record::ready() {
-            Some(context) => record::alloc_aligned(context, caller, call.kind(), call.size, call.align, real),
-            None if is_up() => nested::alloc_aligned(caller, call.kind(), call.size, call.align, &mut real),
+            Some(context) => record::alloc_aligned(context, caller, kind(align, zeroed), size, align, real),
+            None if is_up() => nested::alloc_aligned(caller, kind(align, zeroed), size, align, &mut real),
             None => real(),
         }
     }
 }
 
-unsafe extern "C-unwind" fn realloc_body(call: &AllocatorCall, stack: u64, frame: u64) -> Ptr {
-    // SAFETY: called by the hook alone, with the caller's state; the allocator inside gets the program's arguments.
+unsafe extern "C-unwind" fn realloc_body(call: *const AllocatorCall, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: called by the hook alone, with the caller's state and the crate's call, whose fields are read before it is made.
+    // It is made once, by whichever branch is taken.
     unsafe {
-        let (caller, mut real) = (caller(stack, frame), || call.real());
+        let AllocatorCall { block, size, .. } = *call;
+        let (caller, mut real) = (caller(stack, frame), || real(call));
         match record::ready() {
-            Some(context) => record::realloc(context, caller, REALLOC, call.block, call.size, real),
-            None if is_up() => nested::realloc(caller, REALLOC, call.block, call.size, &mut real),
+            Some(context) => record::realloc(context, caller, REALLOC, block, size, real),
+            None if is_up() => nested::realloc(caller, REALLOC, block, size, &mut real),
             None => real(),
         }
     }
 }
 
-unsafe extern "C-unwind" fn dealloc_body(call: &AllocatorCall, stack: u64, frame: u64) {
-    // SAFETY: called by the hook alone, with the caller's state; the allocator inside gets the program's arguments.
+unsafe extern "C-unwind" fn dealloc_body(call: *const AllocatorCall, stack: u64, frame: u64) {
+    // SAFETY: called by the hook alone, with the caller's state and the crate's call, whose fields are read before it is made.
+    // It is made once, by whichever branch is taken.
     unsafe {
+        let AllocatorCall { block, .. } = *call;
         let caller = caller(stack, frame);
         let mut real = || {
-            call.real();
+            real(call);
         };
         match record::ready() {
-            Some(context) => record::free(context, caller, Kind::Free, call.block, real),
-            None if is_up() => nested::free(caller, Kind::Free, call.block, &mut real),
+            Some(context) => record::free(context, caller, Kind::Free, block, real),
+            None if is_up() => nested::free(caller, Kind::Free, block, &mut real),
             None => real(),
         }
     }

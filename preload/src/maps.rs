@@ -27,8 +27,11 @@ fn wanted() -> bool {
 }
 
 /// Whether the hook was called by code of this library, seen by the return address.
-fn is_own(stack: u64) -> bool {
-    // SAFETY: `mmap_body` and `munmap_body` alone call this, with the stack pointer that their hook has passed.
+///
+/// # Safety
+/// As for [`caller`].
+unsafe fn is_own(stack: u64) -> bool {
+    // SAFETY: `stack` is what a hook has passed: the contract of `is_own`.
     let caller = unsafe { caller(stack, 0) };
     loader::own_code().contains(&caller.pc)
 }
@@ -106,7 +109,8 @@ unsafe extern "C-unwind" fn mmap_body(
     if !wanted() {
         let result = call();
         // The bundled allocator asks here for its memory.
-        if result != libc::MAP_FAILED && is_own(stack) {
+        // SAFETY: the hook has passed its stack pointer, and its frame stays while this runs.
+        if result != libc::MAP_FAILED && unsafe { is_own(stack) } {
             own::note(result as usize, whole_pages(len));
         }
         return result;
@@ -140,7 +144,8 @@ unsafe extern "C-unwind" fn munmap_body(at: Ptr, len: usize, stack: u64, frame: 
     };
     if !wanted() {
         let result = call();
-        if result == 0 && is_own(stack) {
+        // SAFETY: the hook has passed its stack pointer. What was unmapped is not the stack on which this runs.
+        if result == 0 && unsafe { is_own(stack) } {
             own::forget(at as usize, whole_pages(len));
         }
         return result;

@@ -35,7 +35,8 @@ pub fn one(context: &ThreadContext, record: Record) {
             continue;
         }
         if reserve(&context.cursor, at, next) {
-            fill(at, record);
+            // SAFETY: the slot at `at`, below the limit of the thread's chunk, is reserved for this record.
+            unsafe { fill(at, record) };
             return;
         }
     }
@@ -57,7 +58,8 @@ pub fn several(context: &ThreadContext, records: &[Record], nested: bool) {
         }
         if reserve(&context.cursor, at, next) {
             for (i, &record) in records.iter().enumerate().rev() {
-                fill(at + i as u64 * BYTES, record);
+                // SAFETY: so many slots from `at` on, below the limit of the thread's chunk, are reserved for these records.
+                unsafe { fill(at + i as u64 * BYTES, record) };
             }
             return;
         }
@@ -103,11 +105,15 @@ fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
     is_there
 }
 
+/// Writes a record into its slot, word 0 last.
+///
+/// # Safety
+/// `at` must be a slot of the calling thread's chunk that was reserved for this record.
 #[inline(always)]
-pub(super) fn fill(at: u64, record: Record) {
+pub(super) unsafe fn fill(at: u64, record: Record) {
     let [first, second, third] = record.to_words();
     let slot = at as *const AtomicU64;
-    // SAFETY: `at` is a slot of the thread's chunk that has just been reserved for this record.
+    // SAFETY: nobody else writes to a slot that was reserved for this record: the contract of `fill`.
     unsafe {
         (*slot.add(1)).store(second, Ordering::Relaxed);
         (*slot.add(2)).store(third, Ordering::Relaxed);
@@ -253,11 +259,13 @@ fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, ti
     chunk.open(context.id.load(Ordering::Relaxed), context.os_thread.load(Ordering::Relaxed), first);
     let lost = context.lost_unreported.swap(0, Ordering::Relaxed);
     if lost > 0 {
-        fill(at, Record::new(Kind::Lost, clock::now(), lost, 0, 0));
+        // SAFETY: the first slot of a chunk that has just been taken, and that nobody else knows yet.
+        unsafe { fill(at, Record::new(Kind::Lost, clock::now(), lost, 0, 0)) };
         at += BYTES;
     }
     if let Some(id) = request_context::of_records(context) {
-        fill(at, Record::new(Kind::Context, tick, id, 0, 0));
+        // SAFETY: one of the first two slots of that chunk, which has at least 4 KiB.
+        unsafe { fill(at, Record::new(Kind::Context, tick, id, 0, 0)) };
         at += BYTES;
         context.request_context.store(id, Ordering::Relaxed);
     }

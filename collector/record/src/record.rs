@@ -55,6 +55,10 @@ pub fn passes() -> bool {
 }
 
 /// The node of `caller`; 0 without an unwinder.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller; the unwinder must be null or the calling thread's, in no
+/// capture.
 #[inline(always)]
 unsafe fn capture(context: &ThreadContext, unwinder: *mut (), caller: Caller) -> u32 {
     // SAFETY: the unwinder is null or the calling thread's; the mode keeps it from being entered twice.
@@ -80,9 +84,12 @@ pub(super) fn without_unwinder(context: &ThreadContext) -> u32 {
 }
 
 /// Prefetches what [`capture`] will look at first, while the allocator works.
+///
+/// # Safety
+/// The unwinder must be null or the calling thread's.
 #[inline(always)]
-fn prefetch_stack(unwinder: *mut (), caller: Caller) {
-    // SAFETY: the unwinder is null or the calling thread's.
+unsafe fn prefetch_stack(unwinder: *mut (), caller: Caller) {
+    // SAFETY: the unwinder is null or the calling thread's: the contract of `prefetch_stack`.
     if let Some(unwinder) = unsafe { unwinder.cast::<Unwinder>().as_ref() } {
         unwinder.prefetch_stack(caller);
     }
@@ -121,7 +128,8 @@ pub unsafe fn alloc_aligned(
     let state = context.state.load(Ordering::Relaxed);
     context.entry_sp.store(caller.sp, Ordering::Relaxed);
     enter(context, state, IN_REAL);
-    prefetch_stack(context.alloc_unwinder.load(Ordering::Relaxed), caller);
+    // SAFETY: the unwinder of the calling thread's context: the contract of `alloc`.
+    unsafe { prefetch_stack(context.alloc_unwinder.load(Ordering::Relaxed), caller) };
     let block = real();
     if block.is_null() {
         settle(context, state);

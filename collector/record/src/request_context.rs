@@ -72,7 +72,9 @@ pub(super) fn put_in_chunk(context: &ThreadContext, session: &Session, count: u6
     }
     if let Some(id) = change {
         context.cursor.store(at + BYTES, Ordering::Relaxed);
-        fill(at, Record::new(Kind::Context, tick, id, 0, 0));
+        // SAFETY: below the end of the thread's chunk, as checked above; nobody else reserves it while the chunk fields are
+        // locked and signals blocked.
+        unsafe { fill(at, Record::new(Kind::Context, tick, id, 0, 0)) };
         context.request_context.store(id, Ordering::Relaxed);
     }
     context.limit.store(chunk.end_address(), Ordering::Relaxed);

@@ -48,9 +48,11 @@ impl<T> Lock<T> {
     /// Opens the lock even if another thread holds it, without reading the value.
     ///
     /// # Safety
-    /// Only in a forked child, whose other threads do not exist; the value may be half changed and must be replaced.
+    /// The lock must be held, by code that will not continue: of a thread that does not exist in a forked child, or of the
+    /// calling thread, where a jump has left it. The value may be half changed and must be replaced.
     pub unsafe fn abandon(&self, fresh: T) {
-        // SAFETY: no other thread exists. The old value is left alone: its owner is gone in the middle of a change.
+        // SAFETY: nobody uses the value: the lock is held by code that does not continue, by the contract of `abandon`. The
+        // old value is left alone: its owner is gone in the middle of a change.
         unsafe { self.value.get().write(fresh) };
         self.word.store(FREE, Ordering::Release);
     }

@@ -373,7 +373,8 @@ impl Machine for Registers {
                 1 => u64::from((address as *const u8).read_volatile()),
                 2 => u64::from((address as *const u16).read_unaligned()),
                 4 => u64::from((address as *const u32).read_unaligned()),
-                _ => (address as *const u64).read_unaligned(),
+                8 => (address as *const u64).read_unaligned(),
+                _ => return None,
             })
         }
     }

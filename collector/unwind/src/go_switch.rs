@@ -135,7 +135,8 @@ pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: 
         return StepResult::Cut { lasting: false };
     }
     let read = |address: u64| {
-        let is_there = address.wrapping_sub(sp) < 16 || address & 7 == 0 && is_goroutine_readable(address);
+        // What is found in the stack may be no goroutine: its address may be odd, or between the two words here.
+        let is_there = address & 7 == 0 && (address.wrapping_sub(sp) < 16 || is_goroutine_readable(address));
         // SAFETY: an aligned word that is readable: of this stack, or of the goroutine that runs on it.
         is_there.then(|| unsafe { load(address) })
     };

@@ -75,13 +75,18 @@ pub fn is_aligned(rule: Rule, state: FrameState) -> bool {
 }
 
 /// Whether the rules by which the chain of `record` was found are those of the code that is there now.
+///
+/// # Safety
+/// It must be a record of `chains`.
 #[cold]
 #[inline(never)]
-pub fn rules_hold(chains: &VerifiedChains, record: *mut ChainRecord) -> bool {
+pub unsafe fn rules_hold(chains: &VerifiedChains, record: *mut ChainRecord) -> bool {
     let mut at = record;
     // Frames outside of the outermost Java frame do not have the flag.
-    while chains.captured(at).flags & JAVA != 0 {
-        let origin = chains.origin(at);
+    // SAFETY: `record` is one of `chains`, by the contract of `rules_hold`, and `outer_frame` leads to others.
+    while unsafe { chains.captured(at) }.flags & JAVA != 0 {
+        // SAFETY: its flags were read above.
+        let origin = unsafe { chains.origin(at) };
         if covers(origin.pc) {
             let rule = rule_of_code(origin.pc);
             let known = if rule == Rule::UNKNOWN { Rule::FRAME_POINTER } else { rule };
@@ -89,7 +94,8 @@ pub fn rules_hold(chains: &VerifiedChains, record: *mut ChainRecord) -> bool {
                 return false;
             }
         }
-        at = chains.outer_frame(at, |_| {});
+        // SAFETY: its flags were read above.
+        at = unsafe { chains.outer_frame(at, |_| {}) };
     }
     true
 }

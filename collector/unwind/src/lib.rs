@@ -41,6 +41,8 @@ mod stack;
 mod stack_cache;
 mod stack_trie;
 mod step;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod stepping;
 mod verified_chains;
 mod walk;
 
@@ -151,7 +153,7 @@ pub struct Unwinder {
     own_stack: OwnStack,
     scratch: Array<WalkedFrame>,
     /// What libunwind fills; made when it is used first.
-    addresses: Option<Array<*mut c_void>>,
+    addresses: Array<*mut c_void>,
     tree: &'static CallTree,
     engine: UnwindEngine,
     counters: &'static StackCounters,
@@ -228,7 +230,7 @@ impl Unwinder {
             known,
             own_stack,
             scratch,
-            addresses: None,
+            addresses: Array::EMPTY,
             tree,
             engine,
             counters,
@@ -265,9 +267,7 @@ impl Unwinder {
             (*this).known.release();
             (*this).python.release();
             (*this).scratch.release();
-            if let Some(addresses) = &mut (*this).addresses {
-                addresses.release();
-            }
+            (*this).addresses.release();
             if (*this).own_block {
                 Array::<u8>::from_raw(place.cast(), UNWINDER_BYTES).release();
             }
@@ -382,17 +382,20 @@ impl Unwinder {
         let _visit = libunwind::Visit::begin()?;
         // Allocations of libunwind are not the program's.
         let _internal = Internal::enter();
-        if self.addresses.is_none() {
-            self.addresses = Array::new(FIRST_ADDRESSES);
+        // SAFETY: nothing points into an empty array. `caller` is the state of a function that has not returned, on this
+        // thread: the contract of `capture`.
+        unsafe {
+            if self.addresses.is_empty() {
+                self.addresses.grow(FIRST_ADDRESSES)?;
+            }
+            libunwind::capture(&mut self.addresses, self.tree, caller)
         }
-        // SAFETY: `caller` is the state of a function that has not returned, on this thread: the contract of `capture`.
-        unsafe { libunwind::capture(self.addresses.as_mut()?, self.tree, caller) }
     }
 
     /// Restores the unwinder's invariants after a jump out of a signal handler has left a capture unfinished.
     pub fn reset(&mut self) {
         self.known.forget();
-        self.python.forget();
+        self.python.reset();
     }
 
     /// The counters. Only for the thread that the unwinder belongs to.

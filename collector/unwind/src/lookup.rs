@@ -145,8 +145,9 @@ pub fn begins_frames(_: u64) -> bool {
 pub fn code_at<const N: usize>(pc: u64) -> Option<[u8; N]> {
     let last = pc.checked_add(N as u64 - 1)?;
     let readable = is_in_user_space(pc) && is_readable(pc & !4095) && is_readable(last & !4095);
-    // SAFETY: both pages are readable, and code that the thread will return to stays.
-    readable.then(|| unsafe { (pc as *const [u8; N]).read_unaligned() })
+    // SAFETY: both pages are readable, and code that the thread will return to stays; bytes need no alignment. Volatile: a
+    // JIT compiler may write there.
+    readable.then(|| unsafe { (pc as *const [u8; N]).read_volatile() })
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -50,15 +50,21 @@ pub fn with_room<T, F: FnOnce() -> T>(work: F) -> T {
         }
     }
     let mut task = Task { work: ManuallyDrop::new(work), result: MaybeUninit::uninit() };
-    call(run::<T, F>, (&raw mut task).cast());
-    // SAFETY: `call` has run the task.
-    unsafe { task.result.assume_init() }
+    // SAFETY: `run` wants this task, once; it neither unwinds nor calls the program's code, as `work` does not. `call` has
+    // run it when it returns.
+    unsafe {
+        call(run::<T, F>, (&raw mut task).cast());
+        task.result.assume_init()
+    }
 }
 
 /// Calls `work` with `task`, exactly once.
+///
+/// # Safety
+/// `task` must be what `work` wants, which must neither unwind nor call the program's code.
 #[cold]
 #[inline(never)]
-fn call(work: Work, task: *mut c_void) {
+unsafe fn call(work: Work, task: *mut c_void) {
     let (slot, sp) = (gate::slot(), stack_pointer());
     if !has_room(slot, sp) {
         let signals = sys::SignalsBlocked::new();
@@ -66,10 +72,11 @@ fn call(work: Work, task: *mut c_void) {
             && let Some(top) = stack_of_ours(slot)
         {
             // SAFETY: nobody else uses the stack: a thread on it has room and does not come here, and signals are blocked.
+            // The rest is the contract of `call`.
             return unsafe { call_on(top, work, task) };
         }
     }
-    // SAFETY: `work` and `task` belong together, as `with_room` has made them.
+    // SAFETY: `task` is what `work` wants: the contract of `call`.
     unsafe { work(task) }
 }
 

@@ -42,7 +42,8 @@ impl StackCache {
         let further = || unsafe { paths.recall_any(state.pc, state.sp, state.rbp, chains) };
         // SAFETY: the caller keeps the contract of `recall`, which covers this call.
         let Answer { captured, record } = unsafe { paths.recall(state, further) }?;
-        chains.set_previous(record);
+        // SAFETY: a path names a record that exists, or 0: `forget_records` is called whenever records are forgotten.
+        unsafe { chains.set_previous(record) };
         Some(captured)
     }
 
@@ -50,13 +51,20 @@ impl StackCache {
     /// false, too, if its records are gone.
     pub fn rules_hold(&self) -> bool {
         let record = self.chains.previous();
-        record != self.chains.root() && hotspot::rules_hold(&self.chains, record)
+        // SAFETY: a record of this very table, in which nothing has been made since.
+        record != self.chains.root() && unsafe { hotspot::rules_hold(&self.chains, record) }
     }
 
     /// Makes `record` the answer for `state`, and the record that the next walk tries to join first.
-    pub fn keep(&mut self, record: *mut ChainRecord, state: FrameState, tree: &CallTree) {
-        self.paths.insert(&self.chains, record, state, tree);
-        self.chains.set_previous(self.chains.index(record));
+    ///
+    /// # Safety
+    /// It must be a record of `chains`.
+    pub unsafe fn keep(&mut self, record: *mut ChainRecord, state: FrameState, tree: &CallTree) {
+        // SAFETY: a record of `chains`, by the contract of `keep`, which inserting a path does not change.
+        unsafe {
+            self.paths.insert(&self.chains, record, state, tree);
+            self.chains.set_previous(self.chains.index(record));
+        }
     }
 
     /// Ensures room for `frames` more frames. True: records may have moved or been dropped.

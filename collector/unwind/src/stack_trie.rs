@@ -136,8 +136,8 @@ impl StackTrie {
         let (table, shelf) = (Array::first(block, FIRST_PLACES)?, Array::first(block, insert::SHELF)?);
         let reads = Array::first(block, insert::FIRST_READS)?;
         Some(StackTrie {
+            mask: mask_of(&table),
             table,
-            mask: (FIRST_PLACES - 1) * size_of::<PathSlot>(),
             words: Array::first(block, FIRST_WORDS)?,
             used: Used::NOTHING,
             longest: 0,
@@ -198,6 +198,7 @@ impl StackTrie {
                         key = PathKey::behind(path.what, value);
                     }
                     PathEnd::Chain => {
+                        // Its record exists: `forget_records` makes such paths `Lost`.
                         let answer = recall_chain(chains, path.what, state)?;
                         count(&self.counters.chains);
                         return Some(answer);
@@ -235,23 +236,16 @@ impl StackTrie {
     /// The slot of a key, or the empty one where it would be inserted.
     #[inline(always)]
     fn find(&self, key: PathKey) -> *mut PathSlot {
-        let mut offset = hash(key) & self.mask;
-        loop {
-            // SAFETY: the mask keeps the offset inside the table, which is never full.
-            unsafe {
-                let place = self.table.as_ptr().byte_add(offset);
-                if (*place).key.is(key) || (*place).is_empty() {
-                    return place;
-                }
-            }
-            offset = (offset + size_of::<PathSlot>()) & self.mask;
-        }
+        // SAFETY: the mask is that of the table, or of a smaller one, and the table is never full.
+        unsafe { find(self.table.as_ptr(), self.mask, key) }
     }
 
     /// Drops all paths.
     pub fn forget(&mut self) {
         // SAFETY: the whole table is written; a zeroed slot is an empty one.
         unsafe { self.table.as_ptr().write_bytes(0, self.table.len()) };
+        // A jump out of a signal handler may have left the table larger than the mask.
+        self.mask = mask_of(&self.table);
         self.used = Used::NOTHING;
     }
 
@@ -287,19 +281,46 @@ impl StackTrie {
     }
 }
 
+/// The slot of a key in a table, or the empty one where it would be inserted.
+///
+/// # Safety
+/// `mask` must be at most [`mask_of`] the table, and one of the slots within it must be empty.
+#[inline(always)]
+unsafe fn find(table: *mut PathSlot, mask: usize, key: PathKey) -> *mut PathSlot {
+    let mut offset = hash(key) & mask;
+    loop {
+        // SAFETY: the mask keeps the offset inside the table: the contract of `find`.
+        unsafe {
+            let place = table.byte_add(offset);
+            if (*place).key.is(key) || (*place).is_empty() {
+                return place;
+            }
+        }
+        offset = (offset + size_of::<PathSlot>()) & mask;
+    }
+}
+
+/// Mask of a slot's byte offset in a table, whose length is a power of two.
+fn mask_of(table: &Array<PathSlot>) -> usize {
+    (table.len() - 1) * size_of::<PathSlot>()
+}
+
 /// The answer by a chain that cannot be written as words.
 ///
 /// # Safety
-/// `record` must be one of the verified-chain table, made for a state with this pc and sp, and the state as for
-/// [`StackTrie::recall`].
+/// `record` must be the index of a record of the verified-chain table, made for a state with this pc and sp, and the state
+/// as for [`StackTrie::recall`].
 #[cold]
 unsafe fn recall_chain(chains: &VerifiedChains, record: u32, state: FrameState) -> Option<Answer> {
-    let first = chains.record(record);
-    if chains.needs_rbp(first) && chains.origin(first).rbp != state.rbp {
-        return None;
+    // SAFETY: the index is that of a record, by the contract of `recall_chain`. The chain is compared after rbp was: the
+    // running thread is then in the state that the chain begins with.
+    unsafe {
+        let first = chains.record(record);
+        if chains.needs_rbp(first) && chains.origin(first).rbp != state.rbp {
+            return None;
+        }
+        verified_chains::verify_chain(first).then(|| Answer { captured: chains.captured(first), record })
     }
-    // SAFETY: the running thread is in the state that the chain begins with.
-    unsafe { verified_chains::verify_chain(first) }.then(|| Answer { captured: chains.captured(first), record })
 }
 
 impl PathSlot {

@@ -62,7 +62,8 @@ pub enum Room {
     None,
 }
 
-/// The records of one thread.
+/// The records of one thread. *A record of the table*, as functions here want it, is a pointer that the table itself has
+/// given since its records were moved or forgotten last.
 pub struct VerifiedChains {
     records: Array<ChainRecord>,
     /// The record of the last event, which the next walk tries to join first.
@@ -142,6 +143,8 @@ impl VerifiedChains {
     fn forget_records(&mut self) {
         // SAFETY: the table is zeroed over its whole length; zero is an empty entry.
         unsafe { self.children.as_ptr().write_bytes(0, self.children.len()) };
+        // A jump out of a signal handler may have left the table larger than the mask.
+        self.child_mask = self.children.len() - 1;
         self.incomplete = true;
         self.insert_root();
     }
@@ -154,72 +157,107 @@ impl VerifiedChains {
     /// The record that walks try to join first.
     #[inline(always)]
     pub fn previous(&self) -> *mut ChainRecord {
-        self.record(self.previous)
+        // SAFETY: `set_previous` was given the index of a record that exists, and forgetting makes it the root's.
+        unsafe { self.record(self.previous) }
     }
 
     /// Makes `record` the one that walks try to join first.
+    ///
+    /// # Safety
+    /// As for [`record`](Self::record).
     #[inline(always)]
-    pub fn set_previous(&mut self, record: u32) {
+    pub unsafe fn set_previous(&mut self, record: u32) {
         self.previous = record;
     }
 
-    /// The record with an index that [`index`](Self::index) gave since the records were forgotten last.
+    /// The record with this index.
+    ///
+    /// # Safety
+    /// The index must be the root's, 0, or one that [`index`](Self::index) gave since the records were forgotten last.
     #[inline(always)]
-    pub fn record(&self, index: u32) -> *mut ChainRecord {
-        // SAFETY: indices are those of records that exist.
+    pub unsafe fn record(&self, index: u32) -> *mut ChainRecord {
+        // SAFETY: the index of a record that exists is below the length: the contract of `record`.
         unsafe { self.records.as_ptr().add(index as usize) }
     }
 
     /// The number of a record.
+    ///
+    /// # Safety
+    /// It must be a record of the table.
     #[inline(always)]
-    pub fn index(&self, record: *mut ChainRecord) -> u32 {
-        // SAFETY: `record` points into the array, as all record pointers do.
+    pub unsafe fn index(&self, record: *mut ChainRecord) -> u32 {
+        // SAFETY: a record of the table points into the array: the contract of `index`.
         unsafe { record.offset_from(self.records.as_ptr()) as u32 }
     }
 
+    /// What a record was made for.
+    ///
+    /// # Safety
+    /// It must be a record of the table.
     #[inline(always)]
-    pub fn origin(&self, record: *mut ChainRecord) -> &RecordOrigin {
-        // SAFETY: origins run in step with records.
+    pub unsafe fn origin(&self, record: *mut ChainRecord) -> &RecordOrigin {
+        // SAFETY: a record of the table, by the contract of `origin`; each has its origin at the same index.
         unsafe { &*self.origins.as_ptr().add(self.index(record) as usize) }
     }
 
+    /// The record outside of a record.
+    ///
+    /// # Safety
+    /// It must be a record of the table.
     #[inline(always)]
-    pub fn outer(&self, record: *mut ChainRecord) -> *mut ChainRecord {
-        // SAFETY: links name records that exist.
+    pub unsafe fn outer(&self, record: *mut ChainRecord) -> *mut ChainRecord {
+        // SAFETY: a record of the table, by the contract of `outer`; its origin has the index of one that was made before it.
         unsafe { self.records.as_ptr().add(self.origin(record).outer()) }
     }
 
+    /// Whether some frame outside computes its CFA from the rbp of a record's frame.
+    ///
+    /// # Safety
+    /// It must be a record of the table.
     #[inline(always)]
-    pub fn needs_rbp(&self, record: *mut ChainRecord) -> bool {
-        self.origin(record).has(Marks::NEEDS_RBP)
-    }
-
-    #[inline(always)]
-    pub fn is_part(&self, record: *mut ChainRecord) -> bool {
-        self.origin(record).has(Marks::PART)
+    pub unsafe fn needs_rbp(&self, record: *mut ChainRecord) -> bool {
+        // SAFETY: a record of the table: the contract of `needs_rbp`.
+        unsafe { self.origin(record) }.has(Marks::NEEDS_RBP)
     }
 
     /// The first record of the frame outside of `record`'s frame; the records from `record` up to it are
     /// handed to `each`.
-    pub fn outer_frame(&self, record: *mut ChainRecord, mut each: impl FnMut(*mut ChainRecord)) -> *mut ChainRecord {
+    ///
+    /// # Safety
+    /// It must be a record of the table.
+    pub unsafe fn outer_frame(
+        &self,
+        record: *mut ChainRecord,
+        mut each: impl FnMut(*mut ChainRecord),
+    ) -> *mut ChainRecord {
         let mut at = record;
         loop {
             each(at);
-            at = self.outer(at);
-            if !self.is_part(at) {
-                return at;
+            // SAFETY: `record` is one of the table, by the contract of `outer_frame`, and `outer` leads to others of it.
+            unsafe {
+                at = self.outer(at);
+                if !self.origin(at).has(Marks::PART) {
+                    return at;
+                }
             }
         }
     }
 
     /// A record's own check.
-    pub fn check(&self, record: *mut ChainRecord) -> StackCheck {
-        // SAFETY: record pointers are valid while the verified-chain table lives and is not forgotten.
+    ///
+    /// # Safety
+    /// It must be a record of the table.
+    pub unsafe fn check(&self, record: *mut ChainRecord) -> StackCheck {
+        // SAFETY: a record of the table is initialised, and stays as it is: the contract of `check`.
         unsafe { (*record).checks[0] }
     }
 
-    pub fn captured(&self, record: *mut ChainRecord) -> Captured {
-        // SAFETY: record pointers are valid while the verified-chain table lives and is not forgotten.
+    /// The backtrace that ends in a record's frame.
+    ///
+    /// # Safety
+    /// It must be a record of the table.
+    pub unsafe fn captured(&self, record: *mut ChainRecord) -> Captured {
+        // SAFETY: a record of the table is initialised, and stays as it is: the contract of `captured`.
         unsafe { (*record).summary.captured() }
     }
 
@@ -265,30 +303,29 @@ impl VerifiedChains {
     fn grow(&mut self, records: usize) -> Option<()> {
         // SAFETY: nothing points into the origins.
         unsafe { self.origins.grow(records)? };
-        let mut other_children = Array::<Child>::new(records * 2)?;
+        self.replace_children(Array::new(records * 2)?);
         let before = self.records.as_ptr();
-        // SAFETY: the pointers into the records are rebased below; nobody has seen the new children yet.
-        unsafe {
-            if self.records.grow(records).is_none() {
-                other_children.release();
-                return None;
-            }
-        }
+        // SAFETY: the pointers into the records are rebased below.
+        unsafe { self.records.grow(records)? };
         self.rebase(before);
-        core::mem::swap(&mut self.children, &mut other_children);
-        self.child_mask = records * 2 - 1;
-        for index in 0..other_children.len() {
+        Some(())
+    }
+
+    /// Moves the children into `larger`, whose length is a power of two.
+    fn replace_children(&mut self, larger: Array<Child>) {
+        for index in 0..self.children.len() {
             // SAFETY: `index` is below the length.
-            let child = unsafe { *other_children.as_ptr().add(index) };
+            let child = unsafe { *self.children.as_ptr().add(index) };
             if child.record() != 0 {
-                let place = self.free_place(child);
-                // SAFETY: `free_place` answers with an index in the table.
-                unsafe { *self.children.as_ptr().add(place) = child };
+                // SAFETY: the larger table is made for twice as many children as there will be, by `grow` alone, and its
+                // length is a power of two. `free_place` answers with an index in it.
+                unsafe { *larger.as_ptr().add(insert::free_place(&larger, child)) = child };
             }
         }
+        let mut old = self.children.replace(larger);
+        self.child_mask = self.children.len() - 1;
         // SAFETY: the old array, to which no pointer is left.
-        unsafe { other_children.release() };
-        Some(())
+        unsafe { old.release() };
     }
 
     /// After the records moved from `before`: updates their pointers to the new addresses.

@@ -117,17 +117,21 @@ pub unsafe fn learn(
         WalkEnd::General => return (unsafe { generally(scratch, found.frames, tree, caller) }, Means::General),
     };
     if !found.pure || found.frames > chains.room() {
-        return (intern(chains.captured(outer), tree, scratch, found.frames), means);
+        // SAFETY: the walk has joined this record, or it is the root, and no record was made since.
+        return (intern(unsafe { chains.captured(outer) }, tree, scratch, found.frames), means);
     }
     let mut at = outer;
     for index in (0..found.frames).rev() {
-        // SAFETY: the walk filled this many frames; each was called from the one of `at`.
+        // SAFETY: the walk filled this many frames; each was called from the one of `at`, which the walk has joined, or which
+        // was inserted last. There is room, so that records do not move.
         unsafe { at = chains.insert(at, &*scratch.as_ptr().add(index), tree) };
     }
-    let captured = chains.captured(at);
+    // SAFETY: the record that was joined or inserted last.
+    let captured = unsafe { chains.captured(at) };
     // The loader's calls must not be answered by the cache: each of them checks whether objects were loaded.
     if !loader {
-        known.keep(at, FrameState::from(caller), tree);
+        // SAFETY: the same record, of the table in `known`.
+        unsafe { known.keep(at, FrameState::from(caller), tree) };
     }
     (captured, means)
 }
@@ -214,8 +218,11 @@ unsafe fn walk(
     let mut readable = Readable::from(own, state.sp);
     let mut pure = true;
     let mut candidate = chains.previous();
-    if chains.captured(candidate).flags & JAVA != 0 && !hotspot::rules_hold(chains, candidate) {
-        candidate = chains.root();
+    // SAFETY: the table has just given this record, and a walk makes none.
+    unsafe {
+        if chains.captured(candidate).flags & JAVA != 0 && !hotspot::rules_hold(chains, candidate) {
+            candidate = chains.root();
+        }
     }
     // Where frame pointers do not give the size of a frame, the sp outside of it is only a lower bound.
     let mut sp_is_known = true;
@@ -226,11 +233,15 @@ unsafe fn walk(
     let end = loop {
         // Frames further in than this state cannot match. On another stack this may skip too many: then nothing is
         // joined, and the walk continues to the end.
-        while chains.origin(candidate).sp < state.sp {
-            candidate = chains.outer(candidate);
-        }
-        if sp_is_known && is_at(chains, candidate, state) {
-            // SAFETY: the walk has reached the state that the candidate's chain begins with.
+        // SAFETY: the candidate is the previous record, or one that it leads to; the root, at the end, has the largest sp.
+        let is_at = unsafe {
+            while chains.origin(candidate).sp < state.sp {
+                candidate = chains.outer(candidate);
+            }
+            sp_is_known && is_at(chains, candidate, state)
+        };
+        if is_at {
+            // SAFETY: the candidate is a record of `chains`, and the walk has reached the state that its chain begins with.
             unsafe {
                 if verified_chains::verify_chain(candidate) {
                     break WalkEnd::Joined(candidate);
@@ -364,42 +375,47 @@ fn same_page(a: u64, b: u64) -> bool {
 
 /// Whether `state` is the state that `record` was made for. It is never a later part of a frame, whose chain would be
 /// shorter: candidates are the first records of their frames, and of one sp the first comes first.
+///
+/// # Safety
+/// It must be a record of `chains`.
 #[inline(always)]
-fn is_at(chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState) -> bool {
-    let origin = chains.origin(record);
-    origin.sp == state.sp && origin.pc == state.pc && (!chains.needs_rbp(record) || origin.rbp == state.rbp)
+unsafe fn is_at(chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState) -> bool {
+    // SAFETY: a record of `chains`: the contract of `is_at`.
+    let (origin, needs_rbp) = unsafe { (chains.origin(record), chains.needs_rbp(record)) };
+    origin.sp == state.sp && origin.pc == state.pc && (!needs_rbp || origin.rbp == state.rbp)
 }
 
 /// The chain of `record` begins at `state` but does not hold to its end: takes over the frames whose checks hold,
 /// up to the one whose caller changed. Returns the record outside of that one, and its state.
 ///
 /// # Safety
-/// The running thread must be in a state reached from `state`.
+/// It must be a record of `chains`, and the running thread in a state reached from `state`.
 unsafe fn follow(
     chains: &VerifiedChains,
     record: *mut ChainRecord,
     state: FrameState,
     frames: &mut WalkedFrames,
 ) -> (*mut ChainRecord, FrameState) {
-    // SAFETY: the running thread is in a state reached from `state`: the contract of `follow`.
+    // SAFETY: a record of `chains`, and the running thread is in a state reached from `state`: the contract of `follow`.
     let failing = unsafe { verified_chains::first_failing(chains, record) };
     let mut at = record;
     let mut rbp = state.rbp;
     loop {
-        let origin = *chains.origin(at);
         let mut own_fails = false;
-        let outer = chains.outer_frame(at, |part| own_fails |= part == failing);
+        // SAFETY: `record` is one of `chains`, by the contract of `follow`, and `outer_frame` leads to others.
+        let (origin, outer, inherited, outer_sp) = unsafe {
+            let outer = chains.outer_frame(at, |part| own_fails |= part == failing);
+            let inherited = chains.captured(at).flags & !chains.captured(outer).flags;
+            (*chains.origin(at), outer, inherited, chains.origin(outer).sp)
+        };
         let state = FrameState { pc: origin.pc, sp: origin.sp, rbp };
-        let inherited = chains.captured(at).flags & !chains.captured(outer).flags;
         let frame = WalkedFrame { pc: state.pc, sp: state.sp, rbp, rule: origin.rule, flags: inherited };
         if own_fails || outer == chains.root() || !frames.push(frame) {
             return (outer, state);
         }
         // The recorded rbp is the real one only if the old chain depends on it; the new chain may depend on it.
         let slot = match origin.rule.kind() {
-            RuleKind::Sp | RuleKind::Frame if origin.rule.m() != 0 => {
-                origin.rule.cfa(rbp, chains.origin(outer).sp) - origin.rule.m()
-            }
+            RuleKind::Sp | RuleKind::Frame if origin.rule.m() != 0 => origin.rule.cfa(rbp, outer_sp) - origin.rule.m(),
             RuleKind::Drap => rbp,
             RuleKind::Signal => origin.sp + ucontext::RBP,
             _ => 0,

@@ -78,16 +78,22 @@ impl ImageMemory {
         })
     }
 
-    /// The word at `address`.
+    /// The word at `address`; `None` where there is none, or where none can be: HotSpot's compiler aligns all of them, so
+    /// what leads to another address is no offset of HotSpot's.
     pub fn word(&self, address: u64) -> Option<u64> {
-        // SAFETY: inside a readable segment of the object; HotSpot may write there meanwhile.
-        self.holds(address, 8).then(|| unsafe { (address as *const u64).read_volatile() })
+        // SAFETY: aligned, and inside a readable segment of the object; HotSpot may write there meanwhile.
+        self.holds_aligned(address, 8).then(|| unsafe { (address as *const u64).read_volatile() })
     }
 
-    /// The four bytes at `address`.
+    /// The four bytes at `address`; `None` as for [`word`](Self::word).
     pub fn int(&self, address: u64) -> Option<u32> {
-        // SAFETY: inside a readable segment of the object; HotSpot may write there meanwhile.
-        self.holds(address, 4).then(|| unsafe { (address as *const u32).read_volatile() })
+        // SAFETY: aligned, and inside a readable segment of the object; HotSpot may write there meanwhile.
+        self.holds_aligned(address, 4).then(|| unsafe { (address as *const u32).read_volatile() })
+    }
+
+    /// Whether a number of `len` bytes can be at `address`.
+    fn holds_aligned(&self, address: u64, len: u64) -> bool {
+        address.is_multiple_of(len) && self.holds(address, len)
     }
 
     /// Whether the text at `address` is this one.
@@ -220,5 +226,32 @@ impl ImageMemory {
             }
         });
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_at_their_addresses_alone() {
+        static WORDS: [u64; 2] = [0x0123_4567_89ab_cdef, 0x1122_3344_5566_7788];
+        let at = &raw const WORDS as u64;
+        // SAFETY: a zeroed answer is valid; the program's own file stays mapped.
+        let memory = unsafe {
+            let mut own = core::mem::zeroed::<libc::Dl_info>();
+            assert_ne!(libc::dladdr(at as *const _, &raw mut own), 0);
+            ImageMemory::of(own.dli_fbase as u64).unwrap()
+        };
+        assert_eq!((memory.word(at), memory.word(at + 8)), (Some(WORDS[0]), Some(WORDS[1])));
+        assert_eq!((memory.int(at), memory.int(at + 4)), (Some(0x89ab_cdef), Some(0x0123_4567)));
+        for apart in 1..8 {
+            assert_eq!(memory.word(at + apart), None, "{apart}");
+        }
+        for apart in [1, 2, 3, 5, 6, 7] {
+            assert_eq!(memory.int(at + apart), None, "{apart}");
+        }
+        let outside = Box::new(WORDS);
+        assert_eq!((memory.word(&raw const *outside as u64), memory.int(0)), (None, None));
     }
 }

@@ -63,7 +63,7 @@ struct Codes {
 unsafe impl Send for Codes {}
 
 static CODES: Lock<Codes> = Lock::new(Codes::EMPTY);
-/// Holder of the lock: the address of the thread's context, or another word of that thread alone; 0: nobody.
+/// Holder of the lock: a word that is the calling thread's alone, with [`FREEING`] in [`forget`]; 0: nobody.
 static HOLDER: AtomicU64 = AtomicU64::new(0);
 /// A code object was freed and could not be removed from the table, because the lock was held.
 static MISSED: AtomicBool = AtomicBool::new(false);
@@ -118,7 +118,15 @@ impl Codes {
     }
 
     /// Base and number of instructions of the object at `code`, which is made known if it is new.
-    fn known(&mut self, interpreter: &PythonInterpreter, memory: &mut ObjectMemory, code: u64) -> Option<(u64, u64)> {
+    ///
+    /// # Safety
+    /// The calling thread must be inside a frame of it.
+    unsafe fn known(
+        &mut self,
+        interpreter: &PythonInterpreter,
+        memory: &mut ObjectMemory,
+        code: u64,
+    ) -> Option<(u64, u64)> {
         self.prepare()?;
         if self.used_places >= FULL || MISSED.swap(false, Ordering::SeqCst) {
             self.forget_places();
@@ -128,10 +136,12 @@ impl Codes {
         if slot.code == code {
             return Some((slot.base, slot.units));
         }
-        if memory.word(code + OBJECT_TYPE)? != interpreter.code_type {
+        // SAFETY: a frame keeps its code object: the contract of `known`. The type of every object is at the same offset.
+        if unsafe { memory.word(code + OBJECT_TYPE) }? != interpreter.code_type {
             return None;
         }
-        let text = CodeObject::read(interpreter.layout, memory, code)?;
+        // SAFETY: its type says that it is a code object, which the frame keeps while `text` is in use here.
+        let text = unsafe { CodeObject::read(interpreter.layout, memory, code) }?;
         let hash = text.hash();
         let content = self.content(hash);
         // SAFETY: a slot of the table, whose lock is held.
@@ -142,9 +152,9 @@ impl Codes {
             if self.used_contents >= FULL {
                 return None;
             }
-            let base = NEXT_BASE.load(Ordering::Relaxed);
+            // First, so that a capture that is left here wastes addresses, and the next function does not get the same.
+            let base = NEXT_BASE.fetch_add(text.units + 1, Ordering::Relaxed);
             text.append(base)?;
-            NEXT_BASE.store(base + text.units + 1, Ordering::Relaxed);
             // SAFETY: a slot of the table, whose lock is held.
             unsafe { content.write(ContentSlot { hash, base }) };
             self.used_contents += 1;
@@ -157,17 +167,26 @@ impl Codes {
     }
 }
 
-/// The lock; `None` when the calling thread seems to hold it already: a signal handler has interrupted it.
-fn codes() -> Option<LockGuard<'static, Codes>> {
+/// Marks a holder that is in no event of the recorder.
+const FREEING: u64 = 1;
+
+/// The calling thread as a holder; it lacks [`FREEING`].
+fn own_mark() -> u64 {
+    core::ptr::from_ref(gate::slot()) as u64
+}
+
+/// The lock, for a holder with this mark; `None` when the calling thread seems to hold it already: a signal handler has
+/// interrupted it.
+fn codes(mark: u64) -> Option<LockGuard<'static, Codes>> {
     const SPINS: u32 = 100;
     const SLEEPS: u32 = 2000;
-    let own = core::ptr::from_ref(gate::slot()) as u64;
+    let own = own_mark();
     for attempt in 0..SPINS + SLEEPS {
         if let Some(guard) = CODES.try_lock() {
-            HOLDER.store(own, Ordering::Relaxed);
+            HOLDER.store(own | mark, Ordering::Relaxed);
             return Some(guard);
         }
-        if HOLDER.load(Ordering::Relaxed) == own {
+        if HOLDER.load(Ordering::Relaxed) & !FREEING == own {
             return None;
         }
         if attempt < SPINS { crate::sync::pause() } else { sys::sleep(50_000) }
@@ -192,8 +211,9 @@ pub unsafe fn address_of(
     instruction: u64,
 ) -> Option<u64> {
     let code = code & !REFERENCE_MARKS;
-    let mut codes = codes()?;
-    let known = codes.known(interpreter, memory, code);
+    let mut codes = codes(0)?;
+    // SAFETY: the calling thread is inside a frame of it: the contract of `address_of`.
+    let known = unsafe { codes.known(interpreter, memory, code) };
     give_back(codes);
     let (base, units) = known?;
     let layout = interpreter.layout;
@@ -214,7 +234,7 @@ pub unsafe fn address_of(
 
 /// Removes the code object at `code`, which is being freed.
 pub(super) fn forget(code: u64) {
-    let Some(mut codes) = codes() else {
+    let Some(mut codes) = codes(FREEING) else {
         // The holder of the lock checks this flag before it uses an entry.
         MISSED.store(true, Ordering::SeqCst);
         move_epoch();
@@ -235,6 +255,18 @@ pub(super) fn forget(code: u64) {
         codes.forget_places();
     }
     give_back(codes);
+}
+
+/// After a jump out of a signal handler has left a capture of the calling thread: opens the lock, if it was left held. Other
+/// threads would wait for it in vain at each new function.
+pub(super) fn after_jump() {
+    if HOLDER.load(Ordering::Relaxed) == own_mark() {
+        HOLDER.store(0, Ordering::Relaxed);
+        // SAFETY: the calling thread holds it since `address_of`, in a capture that does not continue; a holder that may is
+        // marked with FREEING. The old tables are left where they are.
+        unsafe { CODES.abandon(Codes::EMPTY) };
+        move_epoch();
+    }
 }
 
 /// In a forked child: whoever was in the middle of a change is gone.
@@ -264,18 +296,25 @@ struct ObjectText {
 }
 
 impl ObjectText {
-    fn read(layout: &PythonLayout, memory: &mut ObjectMemory, at: u64) -> Option<ObjectText> {
+    /// The text object at `at`.
+    ///
+    /// # Safety
+    /// There must be one, as `memory` wants it, which the calling thread keeps while the result is in use.
+    unsafe fn read(layout: &PythonLayout, memory: &mut ObjectMemory, at: u64) -> Option<ObjectText> {
         const COMPACT: u32 = 1 << 5;
         const ASCII: u32 = 1 << 6;
-        let len = usize::try_from(memory.word(at + OBJECT_SIZE)?).ok()?;
-        let state = memory.half_word(at + TEXT_STATE)?;
+        // SAFETY: both are fields of every text object: the contract of `read`.
+        let (len, state) = unsafe { (memory.word(at + OBJECT_SIZE)?, memory.half_word(at + TEXT_STATE)?) };
+        let len = usize::try_from(len).ok()?;
         let (width, is_ascii) = ((state >> 2 & 7) as usize, state & ASCII != 0);
         if state & COMPACT == 0 || !matches!(width, 1 | 2 | 4) {
             return None;
         }
         let [ascii, other] = layout.text_headers;
         let data = at + u64::from(if is_ascii { ascii } else { other });
-        let bytes = memory.bytes(data, len.min(MOST_TEXT).checked_mul(width)?)?;
+        // SAFETY: a compact object has its characters behind its header, as many as it says; it is kept as long as the
+        // result is in use: the contract of `read`.
+        let bytes = unsafe { memory.bytes(data, len.min(MOST_TEXT).checked_mul(width)?) }?;
         Some(ObjectText { bytes, width, is_ascii })
     }
 
@@ -314,24 +353,34 @@ fn put_character(character: char, out: &mut CodeEntry) {
 }
 
 impl CodeObject {
-    fn read(layout: &PythonLayout, memory: &mut ObjectMemory, code: u64) -> Option<CodeObject> {
-        let units = if layout.has_inline_code() {
-            memory.word(code + OBJECT_SIZE)?
-        } else {
-            let instructions = memory.word(code + u64::from(layout.code_instructions))?;
-            memory.word(instructions + OBJECT_SIZE)? / UNIT
-        };
-        let lines = memory.word(code + u64::from(layout.code_lines))?;
-        let lines_len = usize::try_from(memory.word(lines + OBJECT_SIZE)?).ok()?;
-        let [name, file] = [layout.code_name, layout.code_file].map(|offset| memory.word(code + u64::from(offset)));
-        Some(CodeObject {
-            minor: layout.minor,
-            units: Some(units).filter(|&units| units < 1 << 32)?,
-            first_line: memory.half_word(code + u64::from(layout.code_first_line))?,
-            name: ObjectText::read(layout, memory, name?)?,
-            file: ObjectText::read(layout, memory, file?)?,
-            lines: memory.bytes(lines + BYTES_DATA, lines_len.min(MOST_LINES))?,
-        })
+    /// The code object at `code`.
+    ///
+    /// # Safety
+    /// There must be one, as `memory` wants it, which the calling thread keeps while the result is in use.
+    unsafe fn read(layout: &PythonLayout, memory: &mut ObjectMemory, code: u64) -> Option<CodeObject> {
+        // SAFETY: all are fields of the code object, by the layout of its version, and of the objects that it keeps for its
+        // whole life: a text for the name and the file, bytes for the lines and the instructions. It is kept itself: the
+        // contract of `read`.
+        unsafe {
+            let units = if layout.has_inline_code() {
+                memory.word(code + OBJECT_SIZE)?
+            } else {
+                let instructions = memory.word(code + u64::from(layout.code_instructions))?;
+                memory.word(instructions + OBJECT_SIZE)? / UNIT
+            };
+            let lines = memory.word(code + u64::from(layout.code_lines))?;
+            let lines_len = usize::try_from(memory.word(lines + OBJECT_SIZE)?).ok()?;
+            let name = memory.word(code + u64::from(layout.code_name))?;
+            let file = memory.word(code + u64::from(layout.code_file))?;
+            Some(CodeObject {
+                minor: layout.minor,
+                units: Some(units).filter(|&units| units < 1 << 32)?,
+                first_line: memory.half_word(code + u64::from(layout.code_first_line))?,
+                name: ObjectText::read(layout, memory, name)?,
+                file: ObjectText::read(layout, memory, file)?,
+                lines: memory.bytes(lines + BYTES_DATA, lines_len.min(MOST_LINES))?,
+            })
+        }
     }
 
     /// 128 bits over all of it; never both zero.
@@ -518,4 +567,24 @@ fn entry(bytes: &'static [u8]) -> Option<(CodeText, u32)> {
         lines: rest.get(name + file..name + file + lines)?,
     };
     Some((text, used))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_a_jump_has_left_is_opened_and_another_is_not() {
+        let held = |mark| codes(mark).map(give_back).is_none();
+        // As a jump does, which drops nothing.
+        core::mem::forget(codes(0).unwrap());
+        assert!(held(0));
+        after_jump();
+        assert!(!held(0));
+        let freeing = codes(FREEING).unwrap();
+        after_jump();
+        assert!(held(0), "what is interrupted while an object is freed continues");
+        give_back(freeing);
+        assert!(!held(0));
+    }
 }

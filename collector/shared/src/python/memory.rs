@@ -11,7 +11,9 @@ const CAREFUL: u32 = 64;
 static PROVED: AtomicU32 = AtomicU32::new(0);
 static FAILED: AtomicU32 = AtomicU32::new(0);
 
-/// See the module's text.
+/// See the module's text. What is read, as its functions want it, is *a field of an object*: of one of CPython's, by the
+/// layout of its version, on a thread that keeps the object. As long as it [is careful](Self::is_careful), it may be
+/// anything: what cannot be read is not.
 pub struct ObjectMemory {
     careful: bool,
     page: u64,
@@ -42,38 +44,53 @@ impl ObjectMemory {
     }
 
     /// The word at `address`; `None` where there can be none.
+    ///
+    /// # Safety
+    /// A field of an object must be there.
     #[inline]
-    pub fn word(&mut self, address: u64) -> Option<u64> {
+    pub unsafe fn word(&mut self, address: u64) -> Option<u64> {
         if address < 4096 || !address.is_multiple_of(8) || !self.is_there(address) {
             return None;
         }
-        // SAFETY: asked for, or a field of an object of CPython's whose layout is proved, on a thread that keeps it.
+        // SAFETY: aligned; the kernel was asked for the page, or a field of an object is there: the contract of `word`.
         Some(unsafe { (address as *const u64).read_volatile() })
     }
 
     /// The four bytes at `address`.
+    ///
+    /// # Safety
+    /// A field of an object must be there.
     #[inline]
-    pub fn half_word(&mut self, address: u64) -> Option<u32> {
-        let word = self.word(address & !7)?;
+    pub unsafe fn half_word(&mut self, address: u64) -> Option<u32> {
+        // SAFETY: objects of CPython's consist of whole words, so this one is of the same object: the contract of
+        // `half_word`.
+        let word = unsafe { self.word(address & !7) }?;
         Some((word >> ((address & 4) * 8)) as u32)
     }
 
     /// The byte at `address`.
+    ///
+    /// # Safety
+    /// A field of an object must be there.
     #[inline]
-    pub fn byte(&mut self, address: u64) -> Option<u8> {
-        let word = self.word(address & !7)?;
+    pub unsafe fn byte(&mut self, address: u64) -> Option<u8> {
+        // SAFETY: objects of CPython's consist of whole words, so this one is of the same object: the contract of `byte`.
+        let word = unsafe { self.word(address & !7) }?;
         Some((word >> ((address & 7) * 8)) as u8)
     }
 
     /// `len` bytes at `address`, an object's own.
-    pub fn bytes(&mut self, address: u64, len: usize) -> Option<&'static [u8]> {
+    ///
+    /// # Safety
+    /// They must be fields of one object, and the slice must not be used when the object may have been freed.
+    pub unsafe fn bytes(&mut self, address: u64, len: usize) -> Option<&'static [u8]> {
         let end = address.checked_add(len as u64)?;
         let mut pages = (address & !4095..end).step_by(4096);
         if address < 4096 || !pages.all(|page| self.is_there(page.max(address & !7))) {
             return None;
         }
-        // SAFETY: the kernel was asked for these pages, or the bytes are an object's whose layout is proved, on a
-        // thread that keeps it. The slice is used while the object is kept.
+        // SAFETY: the kernel was asked for these pages, or the bytes are an object's; the slice is used no longer than that:
+        // the contract of `bytes`.
         Some(unsafe { core::slice::from_raw_parts(address as *const u8, len) })
     }
 

@@ -232,7 +232,8 @@ unsafe fn prepare() -> Option<u32> {
     let Some(layout) = u8::try_from(minor).ok().and_then(PythonLayout::of) else {
         return Some(UNKNOWN_VERSION + minor);
     };
-    match own_layout(layout, RUNTIME.load(Ordering::Relaxed), &mut ObjectMemory::for_backtrace()) {
+    // SAFETY: no backtrace has been proved before this function has returned, so the memory is careful.
+    match unsafe { own_layout(layout, RUNTIME.load(Ordering::Relaxed), &mut ObjectMemory::for_backtrace()) } {
         OwnLayout::Agrees => {}
         OwnLayout::Differs => return Some(WRONG_LAYOUT),
         OwnLayout::FreeThreaded => return Some(FREE_THREADED),
@@ -345,6 +346,11 @@ pub fn remark() -> Option<String> {
         }
         _ => format!("Python's frames are missing: 3.{minor} is none of the versions 3.9 to 3.15"),
     })
+}
+
+/// After a jump out of a signal handler has left a capture of the calling thread unfinished, which will not continue.
+pub fn after_jump() {
+    codes::after_jump();
 }
 
 /// In a forked child, whose other threads do not exist.

@@ -123,9 +123,13 @@ pub enum OwnLayout {
 }
 
 /// Compares the structure at `runtime`, the address of `_PyRuntime`, with `layout`.
-pub fn own_layout(layout: &PythonLayout, runtime: u64, memory: &mut ObjectMemory) -> OwnLayout {
+///
+/// # Safety
+/// `memory` must be careful, or the structure of this version must be there.
+pub unsafe fn own_layout(layout: &PythonLayout, runtime: u64, memory: &mut ObjectMemory) -> OwnLayout {
     let Some(own) = OWN_OFFSETS.iter().find(|own| own.minor == layout.minor) else { return OwnLayout::Agrees };
-    let mut word = |offset: u64| memory.word(runtime.wrapping_add(offset));
+    // SAFETY: the kernel is asked, or the offset is one of the structure's: the contract of `own_layout`.
+    let mut word = |offset: u64| unsafe { memory.word(runtime.wrapping_add(offset)) };
     let is_known = word(0) == Some(COOKIE)
         && word(VERSION).is_some_and(|version| version >> 16 & 0xffff == 0x300 + u64::from(layout.minor));
     if is_known && word(FREE_THREADED) == Some(1) {
@@ -157,7 +161,10 @@ mod tests {
         for own in &OWN_OFFSETS {
             let layout = PythonLayout::of(own.minor).unwrap();
             let whole = structure(own, layout);
-            let ask = |words: &[u64]| own_layout(layout, words.as_ptr() as u64, &mut ObjectMemory::for_backtrace());
+            // SAFETY: the words are the structure of this version.
+            let ask = |words: &[u64]| unsafe {
+                own_layout(layout, words.as_ptr() as u64, &mut ObjectMemory::for_backtrace())
+            };
             assert_eq!(ask(&whole), OwnLayout::Agrees, "3.{}", own.minor);
             let mut differing = 0;
             for at in 0..whole.len() {
@@ -171,6 +178,7 @@ mod tests {
             assert_eq!(ask(&free), OwnLayout::FreeThreaded, "3.{}", own.minor);
         }
         let older = PythonLayout::of(12).unwrap();
-        assert_eq!(own_layout(older, 0, &mut ObjectMemory::for_backtrace()), OwnLayout::Agrees);
+        // SAFETY: versions without such a structure are not looked at.
+        assert_eq!(unsafe { own_layout(older, 0, &mut ObjectMemory::for_backtrace()) }, OwnLayout::Agrees);
     }
 }

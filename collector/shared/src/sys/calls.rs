@@ -120,7 +120,6 @@ table! {
         map_at_free: Program [SYS_mmap(0, 4096, READ_WRITE, THERE, NONE, 0)],
         unmap: Program [SYS_munmap(0, 4096)],
         unmap_unlisted: Program [SYS_munmap(0, 4096)],
-        remap: Program [SYS_mremap(0, 4096, 8192, libc::MREMAP_MAYMOVE)],
         populate: Program [SYS_madvise(0, 4096, libc::MADV_POPULATE_WRITE)],
         are_readable: Program [SYS_madvise(0, 4096, libc::MADV_POPULATE_READ)],
         wipe_in_children: Program [SYS_madvise(0, 4096, libc::MADV_WIPEONFORK)],

@@ -1,6 +1,6 @@
 //! Mappings of ours.
 
-use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use super::{Result, borrowed};
 #[cfg(loom)]
@@ -83,17 +83,6 @@ pub unsafe fn unmap(at: *mut u8, bytes: usize) {
 pub unsafe fn unmap_unlisted(at: *mut u8, bytes: usize) {
     // SAFETY: vouched for by the caller. A failed call leaves memory behind, no more.
     let _ = unsafe { mm::munmap(at.cast(), bytes) };
-}
-
-/// Makes a private anonymous mapping of ours larger, wherever there is room; what is new is zeroed.
-///
-/// # Safety
-/// `at` and `before` must be a whole mapping of ours; nothing may be used any more where it was.
-pub unsafe fn remap(at: *mut u8, before: usize, bytes: usize) -> Result<*mut u8> {
-    // SAFETY: vouched for by the caller.
-    let moved = unsafe { mm::mremap(at.cast(), before, bytes, MremapFlags::MAYMOVE) }?;
-    crate::own::forget(at as usize, whole_pages(before));
-    Ok(ours(moved.cast(), bytes))
 }
 
 /// Has the kernel make pages of a shared mapping of ours, so that a full disk is an error here and no signal later.

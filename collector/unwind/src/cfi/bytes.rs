@@ -54,8 +54,9 @@ impl Bytes {
         if self.end - self.at < N as u64 {
             return None;
         }
-        // SAFETY: the N bytes lie in the window, readable by the contract of `new`; any bytes are a [u8; N].
-        let bytes = unsafe { (self.at as *const [u8; N]).read_unaligned() };
+        // SAFETY: the N bytes lie in the window, readable by the contract of `new`; any bytes are a [u8; N], which needs no
+        // alignment. Volatile: others may write there, and a value must not be loaded again after it was checked.
+        let bytes = unsafe { (self.at as *const [u8; N]).read_volatile() };
         self.at += N as u64;
         Some(bytes)
     }

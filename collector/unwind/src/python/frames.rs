@@ -58,21 +58,28 @@ fn mark_offset(layout: &PythonLayout) -> Option<u64> {
 
 impl FrameWord {
     /// What the frame at `frame` is now, and the next one outwards. `None` where no frame can be.
-    pub fn read(layout: &PythonLayout, memory: &mut ObjectMemory, frame: u64) -> Option<(FrameWord, u64)> {
+    ///
+    /// # Safety
+    /// `memory` must be careful, or `frame` the innermost frame of the calling thread or what the one within leads to.
+    pub unsafe fn read(layout: &PythonLayout, memory: &mut ObjectMemory, frame: u64) -> Option<(FrameWord, u64)> {
         if frame & !ADDRESS != 0 {
             return None;
         }
-        let code = memory.word(frame + u64::from(layout.frame_code))?;
-        let at = frame + u64::from(layout.frame_instruction);
-        let instruction = if layout.has_inline_code() { memory.word(at)? } else { u64::from(memory.half_word(at)?) };
+        // SAFETY: the kernel is asked, or all are fields of a frame of the calling thread: the contract of `read`.
+        let (code, instruction, mark, previous) = unsafe {
+            let code = memory.word(frame + u64::from(layout.frame_code))?;
+            let at = frame + u64::from(layout.frame_instruction);
+            let instruction =
+                if layout.has_inline_code() { memory.word(at)? } else { u64::from(memory.half_word(at)?) };
+            let mark = match mark_offset(layout) {
+                Some(offset) => memory.byte(frame + offset)?,
+                None => 0,
+            };
+            (code, instruction, mark, memory.word(frame + u64::from(layout.frame_previous))?)
+        };
         if instruction >> MARK_SHIFT != 0 {
             return None;
         }
-        let mark = match mark_offset(layout) {
-            Some(offset) => memory.byte(frame + offset)?,
-            None => 0,
-        };
-        let previous = memory.word(frame + u64::from(layout.frame_previous))?;
         Some((FrameWord { code, instruction_mark: instruction | u64::from(mark) << MARK_SHIFT }, previous))
     }
 

@@ -13,6 +13,7 @@
 use super::frames::{FrameReader, FrameWord, MOST_FRAMES, are_marked};
 use crate::Array;
 use tracehound_shared::python::{ObjectMemory, PythonInterpreter, PythonLayout};
+use tracehound_shared::sync::atomic::{Ordering, compiler_fence};
 
 /// Nodes of the first memory and of the largest, which is more than a stack can have.
 const FIRST_NODES: usize = 8 << 10;
@@ -39,7 +40,7 @@ struct KnownMemory {
 
 /// See the module's text.
 pub struct KnownStacks {
-    memory: Option<KnownMemory>,
+    memory: KnownMemory,
     last: LastRead,
     /// How often everything was forgotten: numbers of nodes are of one such time.
     pub forgotten: u32,
@@ -47,34 +48,65 @@ pub struct KnownStacks {
 
 /// The stack that was read last, and room for the next one.
 struct LastRead {
-    /// Words, innermost first.
-    words: Option<Array<FrameWord>>,
-    /// Where the next one is read.
-    next_words: Option<Array<FrameWord>>,
+    /// Words, innermost first, of the last one and of the next one: which is which changes with each, by one store.
+    words: [Array<FrameWord>; 2],
+    /// Which of them has the last one.
+    side: WordsSide,
     /// Nodes, outermost first.
-    nodes: Option<Array<u32>>,
+    nodes: Array<u32>,
     /// 0: none.
     count: usize,
 }
 
+/// One of two.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WordsSide {
+    First,
+    Second,
+}
+
+impl WordsSide {
+    fn other(self) -> WordsSide {
+        match self {
+            WordsSide::First => WordsSide::Second,
+            WordsSide::Second => WordsSide::First,
+        }
+    }
+
+    fn of<T>(self, [first, second]: &[T; 2]) -> &T {
+        match self {
+            WordsSide::First => first,
+            WordsSide::Second => second,
+        }
+    }
+
+    fn of_mut<T>(self, [first, second]: &mut [T; 2]) -> &mut T {
+        match self {
+            WordsSide::First => first,
+            WordsSide::Second => second,
+        }
+    }
+}
+
 impl KnownMemory {
-    fn with_nodes(count: usize) -> Option<KnownMemory> {
-        match (Array::new(count), Array::new(count)) {
-            (Some(heads), Some(nodes)) => Some(KnownMemory { heads, nodes, used: 1 }),
-            (heads, nodes) => {
-                // SAFETY: nobody uses them.
-                unsafe {
-                    heads.into_iter().for_each(|mut array| array.release());
-                    nodes.into_iter().for_each(|mut array| array.release());
-                }
-                None
-            }
+    /// Memory for `count` nodes, of which none is used, instead of what there is; `None`: there is none now.
+    fn renew(&mut self, count: usize) -> Option<()> {
+        self.used = 1;
+        // SAFETY: no node is in use.
+        unsafe { self.release() };
+        // SAFETY: nothing points into an empty array.
+        unsafe {
+            self.nodes.grow(count)?;
+            self.heads.grow(count)
         }
     }
 
     /// The node of a frame with these frames outside; `None`: there is no room for it.
     #[inline]
     fn inside(&mut self, outer: u32, word: FrameWord) -> Option<u32> {
+        if self.heads.is_empty() {
+            return None;
+        }
         let hash = word.mixed_into(u64::from(outer).wrapping_mul(0xA24B_AED4_963E_E407));
         // A power of two is not promised: arrays are whole pages.
         let index = ((hash >> 32) * self.heads.len() as u64) >> 32;
@@ -95,6 +127,8 @@ impl KnownMemory {
             let number = self.used as u32;
             self.nodes.as_ptr().add(self.used).write(FrameNode { word, outer, next: *head, address: 0 });
             self.used += 1;
+            // Before the head: nodes that a head leads to are always in use, as `forget` takes for granted.
+            compiler_fence(Ordering::SeqCst);
             *head = number;
             Some(number)
         }
@@ -114,24 +148,28 @@ impl KnownMemory {
 impl LastRead {
     /// Where the words of the next stack are written, and how many there is room for: more than `count`.
     fn room_behind(&mut self, count: usize) -> Option<(*mut FrameWord, usize)> {
-        if self.next_words.as_ref().is_none_or(|words| words.len() <= count) {
-            grow(&mut self.next_words, count)?;
+        let Self { words, side, nodes, .. } = self;
+        let words = side.other().of_mut(words);
+        if words.len() <= count {
+            grow(words, count)?;
         }
-        let words = self.next_words.as_ref()?;
-        if self.nodes.as_ref().is_none_or(|nodes| nodes.len() < words.len()) {
-            grow(&mut self.nodes, words.len())?;
+        if nodes.len() < words.len() {
+            grow(nodes, words.len())?;
         }
         Some((words.as_ptr(), words.len()))
     }
 
+    /// The words of the last stack.
+    fn last_words(&self) -> &[FrameWord] {
+        // SAFETY: so many words were written.
+        unsafe { self.side.of(&self.words).elements(self.count) }
+    }
+
     /// Frames, from the outermost one on, that the last stack and the next one with `count` frames have in common.
     fn common(&self, count: usize) -> usize {
-        let (Some(words), Some(next)) = (&self.words, &self.next_words) else { return 0 };
-        // SAFETY: so many words were written to both.
-        let (last, next) = unsafe {
-            (core::slice::from_raw_parts(words.as_ptr(), self.count), core::slice::from_raw_parts(next.as_ptr(), count))
-        };
-        last.iter().rev().zip(next.iter().rev()).take_while(|(one, other)| one == other).count()
+        // SAFETY: so many words were written.
+        let next = unsafe { self.side.other().of(&self.words).elements(count) };
+        self.last_words().iter().rev().zip(next.iter().rev()).take_while(|(one, other)| one == other).count()
     }
 }
 
@@ -142,21 +180,19 @@ fn elsewhere(node: &FrameNode) -> u32 {
     node.outer
 }
 
-fn grow<T>(array: &mut Option<Array<T>>, count: usize) -> Option<()> {
-    match array {
-        // SAFETY: no pointer into the array is held.
-        Some(array) => unsafe { array.grow(count * 2) },
-        None => {
-            *array = Some(Array::new(FIRST_FRAMES.max(count * 2))?);
-            Some(())
-        }
-    }
+fn grow<T>(array: &mut Array<T>, count: usize) -> Option<()> {
+    // SAFETY: no pointer into the array is held.
+    unsafe { array.grow(FIRST_FRAMES.max(count * 2)) }
 }
 
 impl KnownStacks {
     pub const fn new() -> KnownStacks {
-        let last = LastRead { words: None, next_words: None, nodes: None, count: 0 };
-        KnownStacks { memory: None, last, forgotten: 0 }
+        let words = [const { Array::EMPTY }; 2];
+        KnownStacks {
+            memory: KnownMemory { heads: Array::EMPTY, nodes: Array::EMPTY, used: 1 },
+            last: LastRead { words, side: WordsSide::First, nodes: Array::EMPTY, count: 0 },
+            forgotten: 0,
+        }
     }
 
     /// Whether the stack `number` is that of the calling thread, whose innermost frame is `top`.
@@ -180,8 +216,10 @@ impl KnownStacks {
     /// As for [`is_unchanged`](Self::is_unchanged).
     #[inline(always)]
     unsafe fn is_unchanged_by<const MARKED: bool>(&self, reader: FrameReader<MARKED>, number: u32, top: u64) -> bool {
-        let Some(memory) = &self.memory else { return false };
-        let nodes = memory.nodes.as_ptr().cast_const();
+        let nodes = self.memory.nodes.as_ptr().cast_const();
+        if nodes.is_null() {
+            return false;
+        }
         let (mut number, mut frame) = (number, top);
         while frame != 0 && number != 0 {
             // SAFETY: the stack was learnt since everything was forgotten last, so its nodes are in use. `frame` is the
@@ -226,7 +264,9 @@ impl KnownStacks {
     unsafe fn read(&mut self, layout: &PythonLayout, top: u64) -> Option<usize> {
         let mut memory = ObjectMemory::for_backtrace();
         if memory.is_careful() || !are_marked(layout) {
-            return self.read_by(top, |frame| FrameWord::read(layout, &mut memory, frame));
+            // SAFETY: the memory is careful, or `read_by` follows the chain from `top` on, the innermost frame of the calling
+            // thread: the contract of `read`.
+            return self.read_by(top, |frame| unsafe { FrameWord::read(layout, &mut memory, frame) });
         }
         let reader = FrameReader::<true>::new(layout);
         // SAFETY: the layout is proved, and `read_by` follows the chain from `top` on, the innermost frame of the calling
@@ -259,8 +299,8 @@ impl KnownStacks {
         let common = last.common(count);
         // Until it is whole there is no last stack.
         last.count = 0;
-        let memory = self.memory.as_mut()?;
-        let (nodes, words) = (last.nodes.as_ref()?.as_ptr(), last.next_words.as_ref()?.as_ptr());
+        let memory = &mut self.memory;
+        let (nodes, words) = (last.nodes.as_ptr(), last.side.other().of(&last.words).as_ptr());
         // SAFETY: both arrays have room for `count` elements; the nodes of the common frames are those of the last stack.
         unsafe {
             let mut number = if common > 0 { *nodes.add(common - 1) } else { 0 };
@@ -268,7 +308,7 @@ impl KnownStacks {
                 number = memory.inside(number, *words.add(count - 1 - index))?;
                 nodes.add(index).write(number);
             }
-            core::mem::swap(&mut last.words, &mut last.next_words);
+            last.side = last.side.other();
             last.count = count;
             Some(number)
         }
@@ -276,29 +316,22 @@ impl KnownStacks {
 
     /// Forgets all, for memory that is larger unless it is the largest.
     fn make_room(&mut self) -> Option<()> {
-        let count = match &mut self.memory {
-            None => FIRST_NODES,
-            Some(memory) if memory.nodes.len() < MOST_NODES => memory.nodes.len() * 4,
-            Some(memory) if memory.used == 1 => return None,
-            Some(_) => {
+        let count = match self.memory.nodes.len() {
+            0 => FIRST_NODES,
+            len if len < MOST_NODES => len * 4,
+            _ if self.memory.used == 1 => return None,
+            _ => {
                 self.forget();
                 return Some(());
             }
         };
         self.forget();
-        if let Some(mut memory) = self.memory.take() {
-            // SAFETY: it has just been taken out.
-            unsafe { memory.release() };
-        }
-        self.memory = KnownMemory::with_nodes(count.min(MOST_NODES));
-        self.memory.is_some().then_some(())
+        self.memory.renew(count.min(MOST_NODES))
     }
 
     /// The frames of the stack that was learnt last, innermost first.
     pub fn last_frames(&self) -> &[FrameWord] {
-        let Some(words) = &self.last.words else { return &[] };
-        // SAFETY: so many words were written.
-        unsafe { core::slice::from_raw_parts(words.as_ptr(), self.last.count) }
+        self.last.last_words()
     }
 
     /// The word of that stack's frame with `left` frames from this one on outwards; `None` for 0.
@@ -318,12 +351,14 @@ impl KnownStacks {
         memory: &mut ObjectMemory,
         left: usize,
     ) -> Option<u64> {
-        let numbers = self.last.nodes.as_ref().filter(|_| 0 < left && left <= self.last.count)?;
-        let nodes = &self.memory.as_ref()?.nodes;
+        if left == 0 || left > self.last.count {
+            return None;
+        }
+        let (numbers, nodes) = (self.last.nodes.as_ptr(), self.memory.nodes.as_ptr());
         // SAFETY: below the number of frames, whose nodes are in use. The frame exists: the contract of `address`.
         unsafe {
-            let number = *numbers.as_ptr().add(left - 1);
-            let node = &mut *nodes.as_ptr().add(number as usize);
+            let number = *numbers.add(left - 1);
+            let node = &mut *nodes.add(number as usize);
             if node.address == 0 {
                 node.address = node.word.address(interpreter, memory)?;
             }
@@ -333,12 +368,13 @@ impl KnownStacks {
 
     pub fn forget(&mut self) {
         self.last.count = 0;
-        if let Some(memory) = &mut self.memory
-            && memory.used > 1
-        {
-            memory.used = 1;
+        let memory = &mut self.memory;
+        if memory.used > 1 {
             // SAFETY: the whole array.
             unsafe { core::ptr::write_bytes(memory.heads.as_ptr(), 0, memory.heads.len()) };
+            // Afterwards: if a jump out of a signal handler comes between, the next call finds that this is not done.
+            compiler_fence(Ordering::SeqCst);
+            memory.used = 1;
         }
         self.forgotten = self.forgotten.wrapping_add(1);
     }
@@ -348,20 +384,54 @@ impl KnownStacks {
     pub unsafe fn release(&mut self) {
         let last = &mut self.last;
         last.count = 0;
-        // SAFETY: the caller uses nothing afterwards: the contract of `release`. Everything is taken out before it is
-        // released.
+        // SAFETY: the caller uses nothing afterwards: the contract of `release`.
         unsafe {
-            self.memory.take().into_iter().for_each(|mut memory| memory.release());
-            last.words.take().into_iter().for_each(|mut array| array.release());
-            last.next_words.take().into_iter().for_each(|mut array| array.release());
-            last.nodes.take().into_iter().for_each(|mut array| array.release());
+            self.memory.release();
+            last.words.iter_mut().for_each(|array| array.release());
+            last.nodes.release();
         }
     }
 
     pub fn bytes(&self) -> usize {
-        let LastRead { words, next_words, nodes, .. } = &self.last;
-        self.memory.as_ref().map_or(0, |memory| memory.heads.bytes() + memory.nodes.bytes())
-            + [words, next_words].into_iter().flatten().map(Array::bytes).sum::<usize>()
-            + nodes.as_ref().map_or(0, Array::bytes)
+        let LastRead { words, nodes, .. } = &self.last;
+        self.memory.heads.bytes()
+            + self.memory.nodes.bytes()
+            + words.iter().map(Array::bytes).sum::<usize>()
+            + nodes.bytes()
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::stepping::after_each_instruction;
+
+    #[test]
+    fn arrays_are_whole_between_any_two_instructions() {
+        let mut stacks = KnownStacks::new();
+        let known = &raw mut stacks;
+        let is_whole = || {
+            // SAFETY: reads what the interrupted code has stored, as the next event does after a jump.
+            let known = unsafe { &*known };
+            let [first, second] = &known.last.words;
+            let is_shared = !first.is_empty() && first.as_ptr() == second.as_ptr();
+            let words_are_there = !is_shared && first.is_there() && second.is_there();
+            words_are_there
+                && known.last.nodes.is_there()
+                && known.memory.heads.is_there()
+                && known.memory.nodes.is_there()
+        };
+        // SAFETY: the only use of the stacks, beside `is_whole`. Words that are zero are valid.
+        let found = after_each_instruction(is_whole, || unsafe {
+            for count in [1, 2] {
+                (*known).last.room_behind(FIRST_FRAMES * count).unwrap();
+                (*known).make_room().unwrap();
+                (*known).find_or_insert(count).unwrap();
+            }
+        });
+        assert_eq!(found.failing, None, "of {} instructions", found.instructions);
+        assert!(found.instructions > 1000, "{}", found.instructions);
+        // SAFETY: not used afterwards.
+        unsafe { stacks.release() };
     }
 }

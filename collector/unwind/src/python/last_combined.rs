@@ -48,12 +48,12 @@ pub struct KnownCall {
 /// See the module's text.
 pub struct LastCombined {
     /// Words of the Python stack, innermost first, and their number.
-    words: Option<Array<FrameWord>>,
+    words: Array<FrameWord>,
     count: usize,
     /// Calls of the last backtrace, outermost first.
-    known: Option<Array<EvaluationCall>>,
+    known: Array<EvaluationCall>,
     /// Those of the next one that are not among them, innermost first.
-    next: Option<Array<EvaluationCall>>,
+    next: Array<EvaluationCall>,
     known_len: usize,
     next_len: usize,
     /// Python frames, counted from the outermost one, that both have.
@@ -65,10 +65,10 @@ pub struct LastCombined {
 impl LastCombined {
     pub const fn new() -> LastCombined {
         LastCombined {
-            words: None,
+            words: Array::EMPTY,
             count: 0,
-            known: None,
-            next: None,
+            known: Array::EMPTY,
+            next: Array::EMPTY,
             known_len: 0,
             next_len: 0,
             common: 0,
@@ -79,11 +79,8 @@ impl LastCombined {
     /// Begins the next backtrace, with these Python frames.
     pub fn begin(&mut self, frames: &[FrameWord]) {
         self.next_len = 0;
-        let last = match &self.words {
-            // SAFETY: so many words were written.
-            Some(words) => unsafe { core::slice::from_raw_parts(words.as_ptr(), self.count) },
-            None => &[],
-        };
+        // SAFETY: so many words were written.
+        let last = unsafe { self.words.elements(self.count) };
         let pairs = frames.iter().rev().zip(last.iter().rev());
         self.common = pairs.take_while(|(one, other)| one == other).count();
         self.cut_to(self.common);
@@ -98,11 +95,11 @@ impl LastCombined {
 
     /// A call of the last backtrace; the index must be below their number.
     fn call(&self, index: usize) -> EvaluationCall {
-        match &self.known {
-            // SAFETY: below the number of calls, hence in bounds.
-            Some(known) if index < self.known_len => unsafe { *known.as_ptr().add(index) },
-            _ => EvaluationCall { native: 0, left: 0, index: 0, node: 0, calls: 0, parts: 0 },
+        if index >= self.known_len {
+            return EvaluationCall { native: 0, left: 0, index: 0, node: 0, calls: 0, parts: 0 };
         }
+        // SAFETY: below the number of calls, hence in bounds.
+        unsafe { *self.known.as_ptr().add(index) }
     }
 
     /// The call `native` with so many Python frames left, if the last backtrace had it. To be asked for calls from the
@@ -133,10 +130,9 @@ impl LastCombined {
     /// How many calls and parts the whole backtrace has: what was within a call becomes what is outside.
     pub fn counted(&mut self, all: PartCounts) {
         self.is_open = all.is_open;
-        let Some(next) = &self.next else { return };
         for index in 0..self.next_len {
             // SAFETY: below the number of calls.
-            let call = unsafe { &mut *next.as_ptr().add(index) };
+            let call = unsafe { &mut *self.next.as_ptr().add(index) };
             (call.calls, call.parts) = (all.calls - call.calls, all.parts - call.parts);
         }
     }
@@ -144,10 +140,9 @@ impl LastCombined {
     /// Says which node the address with this index has got. They come from the outermost one inwards, and calls are
     /// kept in this order.
     pub fn has_node(&mut self, index: u32, node: NodeId) {
-        let Some(next) = &self.next else { return };
         while self.next_len > 0 {
             // SAFETY: below the number of calls.
-            let call = unsafe { *next.as_ptr().add(self.next_len - 1) };
+            let call = unsafe { *self.next.as_ptr().add(self.next_len - 1) };
             if call.index != index {
                 return;
             }
@@ -164,25 +159,14 @@ impl LastCombined {
     /// The backtrace is complete, and is of these Python frames.
     pub fn commit(&mut self, frames: &[FrameWord]) {
         self.count = 0;
-        if self.words.as_ref().is_none_or(|words| words.len() < frames.len()) && self.grow(frames.len()).is_none() {
+        // SAFETY: no pointer into the array is held.
+        if self.words.len() < frames.len() && unsafe { self.words.grow(FIRST_CALLS.max(frames.len() * 2)) }.is_none() {
             self.forget();
             return;
         }
-        let Some(words) = &self.words else { return };
         // SAFETY: there is room for them, and they are in another array.
-        unsafe { words.as_ptr().copy_from_nonoverlapping(frames.as_ptr(), frames.len()) };
+        unsafe { self.words.as_ptr().copy_from_nonoverlapping(frames.as_ptr(), frames.len()) };
         self.count = frames.len();
-    }
-
-    fn grow(&mut self, count: usize) -> Option<()> {
-        match &mut self.words {
-            // SAFETY: no pointer into the array is held.
-            Some(words) => unsafe { words.grow(count * 2) },
-            None => {
-                self.words = Some(Array::new(FIRST_CALLS.max(count * 2))?);
-                Some(())
-            }
-        }
     }
 
     /// Forgets the backtrace.
@@ -194,30 +178,23 @@ impl LastCombined {
     /// Nothing may be used afterwards.
     pub unsafe fn release(&mut self) {
         self.forget();
-        // SAFETY: the caller uses nothing afterwards: the contract of `release`. Each array is taken out before it is
-        // released.
+        // SAFETY: the caller uses nothing afterwards: the contract of `release`.
         unsafe {
-            self.known.take().into_iter().for_each(|mut array| array.release());
-            self.next.take().into_iter().for_each(|mut array| array.release());
-            self.words.take().into_iter().for_each(|mut array| array.release());
+            self.known.release();
+            self.next.release();
+            self.words.release();
         }
     }
 
     pub fn bytes(&self) -> usize {
-        self.known.as_ref().map_or(0, Array::bytes)
-            + self.next.as_ref().map_or(0, Array::bytes)
-            + self.words.as_ref().map_or(0, Array::bytes)
+        self.known.bytes() + self.next.bytes() + self.words.bytes()
     }
 }
 
-fn push_to(array: &mut Option<Array<EvaluationCall>>, len: usize, call: EvaluationCall) -> Option<()> {
-    if array.is_none() {
-        *array = Array::new(FIRST_CALLS);
-    }
-    let array = array.as_mut()?;
+fn push_to(array: &mut Array<EvaluationCall>, len: usize, call: EvaluationCall) -> Option<()> {
     if len == array.len() {
         // SAFETY: no pointer into the array is held.
-        unsafe { array.grow(array.len() * 2) }?;
+        unsafe { array.grow(FIRST_CALLS.max(len * 2)) }?;
     }
     // SAFETY: below the length.
     unsafe { array.as_ptr().add(len).write(call) };

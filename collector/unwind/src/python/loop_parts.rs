@@ -24,19 +24,24 @@ pub fn is_evaluation(pc: u64) -> bool {
 /// Finds the part. Threads that come here at the same time find the same.
 #[cold]
 fn find_part(function: Range<u64>) {
-    python::set_loop_part(part_of(function.clone(), |target| {
+    let code_of = |target| {
         let entry = lookup::locate(target)?.entry;
         Some(entry.begin..entry.begin.checked_add(entry.length)?)
-    }));
+    };
+    // SAFETY: `loop_without_parts` alone gives the function: the interpreter's evaluation loop, which stays loaded.
+    python::set_loop_part(unsafe { part_of(function, code_of) });
 }
 
 /// The code that `function` jumps into the middle of most often; empty: none. `code_of` gives the piece of code around an
 /// address.
-fn part_of(function: Range<u64>, code_of: impl Fn(u64) -> Option<Range<u64>>) -> Range<u64> {
+///
+/// # Safety
+/// All of the function must be readable.
+unsafe fn part_of(function: Range<u64>, code_of: impl Fn(u64) -> Option<Range<u64>>) -> Range<u64> {
     const NONE: (u64, u64, u32) = (0, 0, 0);
     let mut candidates = [NONE; CANDIDATES];
     for at in function.start..function.end.saturating_sub(5) {
-        // SAFETY: code of a function of a loaded object, up to its last byte.
+        // SAFETY: from `at` to the end of the function, all of which is readable: the contract of `part_of`.
         let Some(target) = (unsafe { jump_target(at, function.end) }) else { continue };
         if function.contains(&target) {
             continue;
@@ -103,7 +108,8 @@ mod tests {
         let mut part = |targets: &[u64]| {
             write_jumps(&mut code, targets);
             let start = code.as_ptr() as u64;
-            part_of(start..start + code.len() as u64, code_of)
+            // SAFETY: all of the code.
+            unsafe { part_of(start..start + code.len() as u64, code_of) }
         };
         let (a, b) = (apart.start + 0x100, apart.start + 0xff00);
         assert_eq!(part(&[other.start, a, other.start, b]), apart);

@@ -34,6 +34,7 @@ use pair::{Combined, Pairs};
 use recent::RecentStacks;
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::python::{self, ObjectMemory, PythonInterpreter};
+use tracehound_shared::sync::atomic::{Ordering, compiler_fence};
 
 /// What one thread remembers of Python's stacks.
 pub struct PythonStacks {
@@ -143,6 +144,16 @@ impl PythonStacks {
         self.known.forget();
         self.pairs.forget();
         self.forgotten = self.known.forgotten;
+    }
+
+    /// After a jump out of a signal handler has left [`complete`](Self::complete) unfinished: forgets everything, and what
+    /// is known of the interpreter, whose fields may have been in the middle of being stored.
+    pub fn reset(&mut self) {
+        self.epoch = 0;
+        compiler_fence(Ordering::SeqCst);
+        self.interpreter = None;
+        python::after_jump();
+        self.forget();
     }
 
     /// Gives the memory back.

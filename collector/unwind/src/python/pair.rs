@@ -35,7 +35,7 @@ struct PairSlot {
 
 /// See the module's text.
 pub struct Pairs {
-    slots: Option<Array<PairSlot>>,
+    slots: Array<PairSlot>,
     /// How many there are: a power of two.
     places: usize,
     /// Pairs that were replaced since there are so many places.
@@ -43,7 +43,7 @@ pub struct Pairs {
     /// Of what is not forgotten; never 0, which fresh memory has.
     generation: u16,
     /// Addresses of the combined backtrace, innermost first, and the generations of their code.
-    scratch: Option<Array<(u64, u32)>>,
+    scratch: Array<(u64, u32)>,
     last: LastCombined,
 }
 
@@ -55,17 +55,26 @@ fn place(native: u32, stack: u32, places: usize) -> usize {
 
 impl Pairs {
     pub const fn new() -> Pairs {
-        Pairs { slots: None, places: FIRST_PAIRS, replaced: 0, generation: 1, scratch: None, last: LastCombined::new() }
+        Pairs {
+            slots: Array::EMPTY,
+            places: FIRST_PAIRS,
+            replaced: 0,
+            generation: 1,
+            scratch: Array::EMPTY,
+            last: LastCombined::new(),
+        }
     }
 
     /// The backtrace of a pair that was combined before.
     #[inline]
     pub fn find(&self, native: NodeId, stack: u32, is_certain: bool) -> Option<Combined> {
-        let slots = self.slots.as_ref()?;
+        if self.slots.is_empty() {
+            return None;
+        }
         let first = place(native.0, stack, self.places);
         (first..first + PLACES_OF_PAIR).find_map(|index| {
             // SAFETY: in bounds.
-            let slot = unsafe { &*slots.as_ptr().add(index) };
+            let slot = unsafe { &*self.slots.as_ptr().add(index) };
             let is_same = slot.native == native.0 && slot.stack == stack && slot.is_certain == is_certain;
             let is_known = is_same && slot.generation == self.generation;
             is_known.then_some(Combined { node: NodeId(slot.node), flags: slot.flags })
@@ -73,24 +82,27 @@ impl Pairs {
     }
 
     pub fn keep(&mut self, native: NodeId, stack: u32, is_certain: bool, combined: Combined) {
-        if self.slots.is_none() {
-            self.slots = Array::new(self.places);
+        if self.slots.is_empty() {
+            // SAFETY: nothing points into an empty array.
+            if unsafe { self.slots.grow(self.places) }.is_none() {
+                return;
+            }
         } else if self.replaced > self.places / 2 && self.places < MOST_PAIRS {
             self.grow();
         }
-        let Some(slots) = &self.slots else { return };
+        let slots = self.slots.as_ptr();
         let generation = self.generation;
         let Combined { node, flags } = combined;
         let slot = PairSlot { native: native.0, stack, node: node.0, generation, flags, is_certain };
         let first = place(native.0, stack, self.places);
         // SAFETY: in bounds.
-        let is_free = |index: usize| unsafe { (*slots.as_ptr().add(index)).generation != generation };
+        let is_free = |index: usize| unsafe { (*slots.add(index)).generation != generation };
         let index = (first..first + PLACES_OF_PAIR).find(|&index| is_free(index)).unwrap_or_else(|| {
             self.replaced += 1;
             first + self.replaced % PLACES_OF_PAIR
         });
         // SAFETY: in bounds.
-        unsafe { slots.as_ptr().add(index).write(slot) };
+        unsafe { slots.add(index).write(slot) };
     }
 
     /// Moves the pairs to four times as many places; where there is no memory for them, the places stay.
@@ -98,11 +110,11 @@ impl Pairs {
     fn grow(&mut self) {
         self.replaced = 0;
         let places = self.places * 4;
-        let (Some(new), Some(old)) = (Array::<PairSlot>::new(places), &mut self.slots) else { return };
+        let Some(new) = Array::<PairSlot>::new(places) else { return };
         for index in 0..self.places {
             // SAFETY: both are in bounds.
             unsafe {
-                let slot = *old.as_ptr().add(index);
+                let slot = *self.slots.as_ptr().add(index);
                 if slot.generation == self.generation {
                     let first = new.as_ptr().add(place(slot.native, slot.stack, places));
                     let is_first_free = (*first).generation != self.generation;
@@ -110,10 +122,11 @@ impl Pairs {
                 }
             }
         }
-        // SAFETY: nothing of it is used any more.
-        unsafe { old.release() };
-        *old = new;
+        let mut old = self.slots.replace(new);
+        // After the slots, of which there are never fewer.
         self.places = places;
+        // SAFETY: replaced above; nothing of it is used any more.
+        unsafe { old.release() };
     }
 
     /// Forgets all pairs, keeps the memory.
@@ -125,10 +138,8 @@ impl Pairs {
             return;
         }
         self.generation = 1;
-        if let Some(slots) = &self.slots {
-            // SAFETY: the whole array, whose elements may be zero.
-            unsafe { core::ptr::write_bytes(slots.as_ptr(), 0, slots.len()) };
-        }
+        // SAFETY: the whole array, whose elements may be zero.
+        unsafe { core::ptr::write_bytes(self.slots.as_ptr(), 0, self.slots.len()) };
     }
 
     /// Puts the frames of the Python stack that `known` has learnt last into a native backtrace: each part of the chain
@@ -146,110 +157,105 @@ impl Pairs {
         is_certain: bool,
         tree: &CallTree,
     ) -> Option<Combined> {
-        if self.scratch.is_none() {
-            self.scratch = Array::new(4096);
+        let Pairs { scratch, last, .. } = self;
+        if scratch.is_empty() {
+            // SAFETY: nothing points into an empty array.
+            unsafe { scratch.grow(4096) }?;
         }
-        let mut scratch = self.scratch.take()?;
-        let mut list = AddressList { array: &mut scratch, count: 0 };
-        self.last.begin(known.last_frames());
-        // SAFETY: the frames exist: the contract of `combine`, which is that of `list` too.
-        let whole = unsafe { self.list(interpreter, native, known, is_certain, tree, &mut list) };
-        let count = list.count;
-        let combined = whole.map(|outside| {
-            let mut node = outside;
-            for index in (0..count).rev() {
-                // SAFETY: below the count.
-                let (pc, generation) = unsafe { *scratch.as_ptr().add(index) };
-                node = tree.intern(node, pc, generation);
-                self.last.has_node(index as u32, node);
-            }
-            self.last.commit(known.last_frames());
-            Combined { node, flags: 0 }
-        });
-        self.scratch = Some(scratch);
-        combined
-    }
-
-    /// Lists the frames of both, from the innermost one outwards, up to a call that the last backtrace had too, or to
-    /// the outermost frame. Gives the combined node of what is outside of that.
-    ///
-    /// # Safety
-    /// As for [`combine`](Self::combine).
-    unsafe fn list(
-        &mut self,
-        interpreter: &PythonInterpreter,
-        native: Captured,
-        known: &mut KnownStacks,
-        is_certain: bool,
-        tree: &CallTree,
-        list: &mut AddressList<'_>,
-    ) -> Option<NodeId> {
-        let layout = interpreter.layout;
-        let mut memory = ObjectMemory::for_backtrace();
-        let mut counts = PartCounts::default();
-        let mut outside = NodeId::ROOT;
-        // Python frames that are left.
-        let mut left = known.last_frames().len();
-        let mut id = native.node.0;
-        while let Some(frame) = tree.get(id) {
-            if is_evaluation(frame.pc) {
-                if let Some(known) = self.last.find(id, left) {
-                    (outside, left) = (known.node, 0);
-                    counts.calls += known.calls;
-                    counts.parts += known.parts;
-                    counts.is_open = known.is_open;
-                    break;
-                }
-                self.last.push(EvaluationCall::at(id, left, list.count, counts))?;
-                counts.calls += 1;
-                while let Some(word) = known.last_word(left) {
-                    let role = word.role(layout);
-                    counts.add(role);
-                    if role != FrameRole::Call && role != FrameRole::Base {
-                        // SAFETY: the frame is one of the last stack, which exist: the contract of `list`.
-                        let address = unsafe { known.address(interpreter, &mut memory, left) }?;
-                        list.push((address, 0))?;
-                    }
-                    left -= 1;
-                    if role != FrameRole::Inner {
-                        break;
-                    }
-                }
-            }
-            list.push((frame.pc, frame.generation))?;
-            id = frame.parent;
+        let mut list = AddressList { array: scratch, count: 0 };
+        last.begin(known.last_frames());
+        // SAFETY: the frames exist: the contract of `combine`, which is that of `list_frames` too.
+        let outside = unsafe { list_frames(last, interpreter, native, known, is_certain, tree, &mut list) }?;
+        let mut node = outside;
+        for index in (0..list.count).rev() {
+            // SAFETY: below the count.
+            let (pc, generation) = unsafe { *list.array.as_ptr().add(index) };
+            node = tree.intern(node, pc, generation);
+            last.has_node(index as u32, node);
         }
-        // Parts of the chain without a call.
-        while let Some(word) = known.last_word(left) {
-            counts.add(word.role(layout));
-            left -= 1;
-        }
-        let (calls, parts) = (counts.calls, counts.all_parts());
-        let is_cut = native.flags & TRUNCATED != 0;
-        // Calls that are left over are another greenlet's. Where the thread's state is not certain, there must be none.
-        if !is_cut && (parts > calls || !is_certain && parts != calls) {
-            return None;
-        }
-        self.last.counted(counts);
-        memory.proved();
-        Some(outside)
+        last.commit(known.last_frames());
+        Some(Combined { node, flags: 0 })
     }
 
     /// # Safety
     /// Nothing may be used afterwards.
     pub unsafe fn release(&mut self) {
-        // SAFETY: the caller uses nothing afterwards: the contract of `release`. Each array is taken out before it is
-        // released.
+        // SAFETY: the caller uses nothing afterwards: the contract of `release`.
         unsafe {
-            self.slots.take().into_iter().for_each(|mut array| array.release());
-            self.scratch.take().into_iter().for_each(|mut array| array.release());
+            self.slots.release();
+            self.scratch.release();
             self.last.release();
         }
     }
 
     pub fn bytes(&self) -> usize {
-        self.slots.as_ref().map_or(0, Array::bytes) + self.scratch.as_ref().map_or(0, Array::bytes) + self.last.bytes()
+        self.slots.bytes() + self.scratch.bytes() + self.last.bytes()
     }
+}
+
+/// Lists the frames of both, from the innermost one outwards, up to a call that the last backtrace had too, or to
+/// the outermost frame. Gives the combined node of what is outside of that.
+///
+/// # Safety
+/// As for [`Pairs::combine`].
+unsafe fn list_frames(
+    last: &mut LastCombined,
+    interpreter: &PythonInterpreter,
+    native: Captured,
+    known: &mut KnownStacks,
+    is_certain: bool,
+    tree: &CallTree,
+    list: &mut AddressList<'_>,
+) -> Option<NodeId> {
+    let layout = interpreter.layout;
+    let mut memory = ObjectMemory::for_backtrace();
+    let mut counts = PartCounts::default();
+    let mut outside = NodeId::ROOT;
+    // Python frames that are left.
+    let mut left = known.last_frames().len();
+    let mut id = native.node.0;
+    while let Some(frame) = tree.get(id) {
+        if is_evaluation(frame.pc) {
+            if let Some(known) = last.find(id, left) {
+                (outside, left) = (known.node, 0);
+                counts.calls += known.calls;
+                counts.parts += known.parts;
+                counts.is_open = known.is_open;
+                break;
+            }
+            last.push(EvaluationCall::at(id, left, list.count, counts))?;
+            counts.calls += 1;
+            while let Some(word) = known.last_word(left) {
+                let role = word.role(layout);
+                counts.add(role);
+                if role != FrameRole::Call && role != FrameRole::Base {
+                    // SAFETY: the frame is one of the last stack, which exist: the contract of `list_frames`.
+                    let address = unsafe { known.address(interpreter, &mut memory, left) }?;
+                    list.push((address, 0))?;
+                }
+                left -= 1;
+                if role != FrameRole::Inner {
+                    break;
+                }
+            }
+        }
+        list.push((frame.pc, frame.generation))?;
+        id = frame.parent;
+    }
+    // Parts of the chain without a call.
+    while let Some(word) = known.last_word(left) {
+        counts.add(word.role(layout));
+        left -= 1;
+    }
+    let (calls, parts) = (counts.calls, counts.all_parts());
+    let is_cut = native.flags & TRUNCATED != 0;
+    // Calls that are left over are another greenlet's. Where the thread's state is not certain, there must be none.
+    if !is_cut && (parts > calls || !is_certain && parts != calls) {
+        return None;
+    }
+    last.counted(counts);
+    memory.proved();
+    Some(outside)
 }
 
 /// Calls of the evaluation loop that a backtrace has, and that a chain says there are.
@@ -291,5 +297,29 @@ impl AddressList<'_> {
         unsafe { self.array.as_ptr().add(self.count).write(frame) };
         self.count += 1;
         Some(())
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::stepping::after_each_instruction;
+
+    #[test]
+    fn there_are_never_more_places_than_memory() {
+        let mut pairs = Pairs::new();
+        let combined = Combined { node: NodeId(1), flags: 0 };
+        pairs.keep(NodeId(1), 1, true, combined);
+        pairs.replaced = FIRST_PAIRS;
+        let kept = &raw mut pairs;
+        // SAFETY: reads what the interrupted code has stored, as the next event does after a jump.
+        let is_whole = || unsafe { (*kept).slots.is_there() && (*kept).places <= (*kept).slots.len() };
+        // SAFETY: the only use of the pairs, beside `is_whole`.
+        let found = after_each_instruction(is_whole, || unsafe { (*kept).keep(NodeId(2), 2, true, combined) });
+        assert_eq!(found.failing, None, "of {} instructions", found.instructions);
+        assert_eq!(pairs.places, 4 * FIRST_PAIRS);
+        assert_eq!(pairs.find(NodeId(1), 1, true), Some(combined));
+        // SAFETY: not used afterwards.
+        unsafe { pairs.release() };
     }
 }

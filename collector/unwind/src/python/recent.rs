@@ -27,7 +27,7 @@ struct RecentSlot {
 
 /// See the module's text.
 pub struct RecentStacks {
-    slots: Option<Array<RecentSlot>>,
+    slots: Array<RecentSlot>,
     /// Of what is not forgotten; never 0, which fresh memory has.
     generation: u32,
 }
@@ -42,7 +42,7 @@ unsafe fn place(layout: &PythonLayout, native: NodeId, top: u64) -> usize {
 
 impl RecentStacks {
     pub const fn new() -> RecentStacks {
-        RecentStacks { slots: None, generation: 1 }
+        RecentStacks { slots: Array::EMPTY, generation: 1 }
     }
 
     /// The backtrace of `native` with the Python stack at `top`, if it was met here and is the same word for word.
@@ -57,10 +57,12 @@ impl RecentStacks {
         native: NodeId,
         top: TopFrameFound,
     ) -> Option<Combined> {
-        let slots = self.slots.as_ref()?;
+        if self.slots.is_empty() {
+            return None;
+        }
         // SAFETY: the place is below the number of slots. `top` is the innermost frame of the calling thread: the
         // contract of `find`.
-        let slot = unsafe { &*slots.as_ptr().add(place(layout, native, top.frame)) };
+        let slot = unsafe { &*self.slots.as_ptr().add(place(layout, native, top.frame)) };
         if slot.generation != self.generation || slot.native != native.0 || slot.is_certain != top.is_certain {
             return None;
         }
@@ -81,10 +83,10 @@ impl RecentStacks {
         stack: u32,
         Combined { node, flags }: Combined,
     ) {
-        if self.slots.is_none() {
-            self.slots = Array::new(SLOTS);
+        // SAFETY: nothing points into an empty array.
+        if self.slots.is_empty() && unsafe { self.slots.grow(SLOTS) }.is_none() {
+            return;
         }
-        let Some(slots) = &self.slots else { return };
         let native = native.node;
         let slot = RecentSlot {
             generation: self.generation,
@@ -96,7 +98,7 @@ impl RecentStacks {
         };
         // SAFETY: the place is below the number of slots. `top` is the innermost frame of the calling thread: the
         // contract of `keep`.
-        unsafe { slots.as_ptr().add(place(layout, native, top.frame)).write(slot) };
+        unsafe { self.slots.as_ptr().add(place(layout, native, top.frame)).write(slot) };
     }
 
     pub fn forget(&mut self) {
@@ -105,22 +107,18 @@ impl RecentStacks {
             return;
         }
         self.generation = 1;
-        if let Some(slots) = &self.slots {
-            // SAFETY: the whole array, whose elements may be zero.
-            unsafe { core::ptr::write_bytes(slots.as_ptr(), 0, slots.len()) };
-        }
+        // SAFETY: the whole array, whose elements may be zero.
+        unsafe { core::ptr::write_bytes(self.slots.as_ptr(), 0, self.slots.len()) };
     }
 
     /// # Safety
     /// Nothing may be used afterwards.
     pub unsafe fn release(&mut self) {
-        if let Some(mut slots) = self.slots.take() {
-            // SAFETY: the caller uses nothing afterwards: the contract of `release`. It has just been taken out.
-            unsafe { slots.release() };
-        }
+        // SAFETY: the caller uses nothing afterwards: the contract of `release`.
+        unsafe { self.slots.release() };
     }
 
     pub fn bytes(&self) -> usize {
-        self.slots.as_ref().map_or(0, Array::bytes)
+        self.slots.bytes()
     }
 }

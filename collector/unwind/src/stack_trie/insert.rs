@@ -1,7 +1,7 @@
 //! Insertion into the trie of seen stacks: the chain of a record in the verified-chain table becomes a path that
 //! is found by its caller's state.
 
-use super::{OFFSET_BITS, PathEnd, PathKey, PathSlot, RBP, STEP, StackPath, StackTrie, VALUE_BITS};
+use super::{OFFSET_BITS, PathEnd, PathKey, PathSlot, RBP, STEP, StackPath, StackTrie, VALUE_BITS, find, mask_of};
 use crate::budget::Account;
 use crate::memory::{Array, bytes_of};
 use crate::rule::RuleKind;
@@ -48,10 +48,21 @@ struct Full;
 
 impl StackTrie {
     /// Makes the stack of `record` the answer for `state`, its innermost state.
-    pub fn insert(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState, tree: &CallTree) {
-        let count = self.list_reads(chains, record, state);
+    ///
+    /// # Safety
+    /// It must be a record of `chains`.
+    pub unsafe fn insert(
+        &mut self,
+        chains: &VerifiedChains,
+        record: *mut ChainRecord,
+        state: FrameState,
+        tree: &CallTree,
+    ) {
+        // SAFETY: a record of `chains`: the contract of `insert`.
+        let count = unsafe { self.list_reads(chains, record, state) };
         for _ in 0..2 {
-            let end = self.end_of(chains, record, count.is_some());
+            // SAFETY: a record of `chains`, which is not changed here: the contract of `insert`.
+            let end = unsafe { self.end_of(chains, record, count.is_some()) };
             match self.insert_reads(state, count.unwrap_or(0), end, tree) {
                 Ok(()) => return,
                 Err(Full) => {
@@ -63,9 +74,12 @@ impl StackTrie {
     }
 
     /// The path without words to the answer of `record`.
-    fn end_of(&self, chains: &VerifiedChains, record: *mut ChainRecord, listed: bool) -> StackPath {
-        let captured = chains.captured(record);
-        let index = chains.index(record);
+    ///
+    /// # Safety
+    /// It must be a record of `chains`.
+    unsafe fn end_of(&self, chains: &VerifiedChains, record: *mut ChainRecord, listed: bool) -> StackPath {
+        // SAFETY: a record of `chains`: the contract of `end_of`.
+        let (captured, index) = unsafe { (chains.captured(record), chains.index(record)) };
         if listed {
             let (what, flags) = (captured.node.0, captured.flags);
             StackPath { run: 0, len: 0, end: PathEnd::Answer, flags, what, next: index }
@@ -77,14 +91,23 @@ impl StackTrie {
     /// Lists the reads of unwinding from `state` along the chain of `record`, in order. rbp is read only when a frame
     /// outside computes its CFA from it: otherwise stacks would differ by a word that they do not depend on.
     /// `None`: too many reads, or a slot too far away, or a value of more than 48 bits.
-    fn list_reads(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState) -> Option<usize> {
+    ///
+    /// # Safety
+    /// It must be a record of `chains`.
+    unsafe fn list_reads(
+        &mut self,
+        chains: &VerifiedChains,
+        record: *mut ChainRecord,
+        state: FrameState,
+    ) -> Option<usize> {
         let mut count = 0;
         let mut saved_rbp = Some(Read { value: state.rbp, offset: RBP });
         let mut at = record;
         while at != chains.root() {
-            let origin = *chains.origin(at);
+            // SAFETY: `record` is one of `chains`, by the contract of `list_reads`, and `outer` leads to others.
+            let (origin, needs_rbp) = unsafe { (*chains.origin(at), chains.needs_rbp(at)) };
             let kind = origin.rule.kind();
-            if chains.needs_rbp(at)
+            if needs_rbp
                 && kind != RuleKind::Sp
                 && let Some(read) = saved_rbp.take()
             {
@@ -92,7 +115,8 @@ impl StackTrie {
             }
             let inner = at;
             let mut parts = 0;
-            let outer = chains.outer_frame(at, |_| parts += 1);
+            // SAFETY: `at` is a record of `chains`: its origin was read above.
+            let outer = unsafe { chains.outer_frame(at, |_| parts += 1) };
             if outer == chains.root() {
                 break;
             }
@@ -102,14 +126,17 @@ impl StackTrie {
             };
             at = inner;
             for part in 0..parts {
-                let read = read_of(chains.check(at), state.sp)?;
+                // SAFETY: `outer_frame` has passed through these very records, and has ended at `outer`.
+                let (check, outer_needs) = unsafe { (chains.check(at), chains.needs_rbp(outer)) };
+                let read = read_of(check, state.sp)?;
                 // The last of several parts, where rbp matters outside, is the slot in which rbp was saved.
-                if part + 1 == parts && saves_rbp && chains.needs_rbp(outer) {
+                if part + 1 == parts && saves_rbp && outer_needs {
                     saved_rbp = Some(read);
                 } else {
                     self.push(&mut count, read)?;
                 }
-                at = chains.outer(at);
+                // SAFETY: its check was read above.
+                at = unsafe { chains.outer(at) };
             }
         }
         Some(count)
@@ -334,21 +361,26 @@ impl StackTrie {
             unsafe { self.words.grow(words)? };
         }
         if places > self.table.len() {
-            let mut old = core::mem::replace(&mut self.table, Array::new(places)?);
-            self.mask = (places - 1) * size_of::<PathSlot>();
-            for index in 0..old.len() {
-                // SAFETY: `index` is below the length; the new table has room for all of them.
-                unsafe {
-                    let place = *old.as_ptr().add(index);
-                    if !place.is_empty() {
-                        *self.find(place.key) = place;
-                    }
-                }
-            }
-            // SAFETY: replaced above.
-            unsafe { old.release() };
+            self.replace_table(Array::new(places)?);
         }
         Some(())
+    }
+
+    /// Moves the paths into `larger`, whose length is a power of two.
+    fn replace_table(&mut self, larger: Array<PathSlot>) {
+        for index in 0..self.table.len() {
+            // SAFETY: `index` is below the length; the new table has room for all of them.
+            unsafe {
+                let place = *self.table.as_ptr().add(index);
+                if !place.is_empty() {
+                    *find(larger.as_ptr(), mask_of(&larger), place.key) = place;
+                }
+            }
+        }
+        let mut old = self.table.replace(larger);
+        self.mask = mask_of(&self.table);
+        // SAFETY: the old table, to which no pointer is left.
+        unsafe { old.release() };
     }
 }
 

@@ -95,7 +95,7 @@ unsafe fn load(address: u64) -> u64 {
 /// Compares the chain of `record`, innermost check first.
 ///
 /// # Safety
-/// The running thread must be in the state that the chain begins with: then the first word is part of a live
+/// `record` must be one of a table. The running thread must be in the state that the chain begins with: then the first word is part of a live
 /// frame, and each following one is too, because the comparisons before it held.
 #[inline(always)]
 pub unsafe fn verify_chain(record: *mut ChainRecord) -> bool {
@@ -125,10 +125,10 @@ pub unsafe fn verify_chain(record: *mut ChainRecord) -> bool {
 /// The first record of a chain whose own check fails, or the last one.
 ///
 /// # Safety
-/// As for [`verify_chain`].
+/// As for [`verify_chain`]; `record` must be one of the table `chains`.
 pub unsafe fn first_failing(chains: &VerifiedChains, record: *mut ChainRecord) -> *mut ChainRecord {
     let mut at = record;
-    // SAFETY: links lead to records; a slot is loaded after all checks before it held, so its frame exists.
+    // SAFETY: `record` is one of the table, and `outer` leads to others of it; a slot is loaded after all checks before it held, so its frame exists.
     unsafe {
         while (*at).summary.checks() > 0 && is_same(load((*at).checks[0].slot), (*at).checks[0].value) {
             at = chains.outer(at);

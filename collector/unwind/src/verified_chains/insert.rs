@@ -5,6 +5,7 @@ use super::chain_record::{ChainRecord, Marks, RecordOrigin, RecordSummary, Stack
 use super::{VerifiedChains, ucontext};
 use crate::JAVA;
 use crate::address::{self, BITS, STACK_SHIFT};
+use crate::memory::Array;
 use crate::rule::{Rule, RuleKind};
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::code;
@@ -58,7 +59,8 @@ impl VerifiedChains {
     /// `outer` must be a record of this verified-chain table, first of its frame, and `frame` a frame that its state
     /// calls.
     pub unsafe fn insert(&mut self, outer: *mut ChainRecord, frame: &WalkedFrame, tree: &CallTree) -> *mut ChainRecord {
-        let outer_index = self.index(outer) as usize;
+        // SAFETY: `outer` is a record of this table: the contract of `insert`.
+        let outer_index = unsafe { self.index(outer) } as usize;
         let key = key(frame.pc, frame.sp, outer_index);
         // Where rbp does not follow from (outer, pc, sp), it must be compared as well.
         let picky = outer_index == 0
@@ -74,8 +76,10 @@ impl VerifiedChains {
             }
             if child.low == key.low && child.high & !INDEX_MASK == key.high {
                 // SAFETY: children name records that exist.
-                let record = unsafe { self.records.as_ptr().add(index) };
-                let origin = self.origin(record);
+                let (record, origin) = unsafe {
+                    let record = self.records.as_ptr().add(index);
+                    (record, self.origin(record))
+                };
                 // In a JIT compiler's cache, other code than before may be at this PC.
                 let is_same_code = frame.flags & JAVA == 0 || origin.rule == frame.rule;
                 if is_same_code && (!picky || !origin.has(Marks::NEEDS_RBP) || origin.rbp == frame.rbp) {
@@ -84,11 +88,14 @@ impl VerifiedChains {
             }
             place = (place + 1) & self.child_mask;
         }
-        // SAFETY: `outer` is a record of this verified-chain table, first of its frame, and `frame` a frame that its
-        // state calls: the contract of `insert`.
+        // SAFETY: the loop has ended at a free place; the rest is the contract of `insert`.
         unsafe { self.create(outer, frame, key, place, tree) }
     }
 
+    /// Makes the record of a frame, which belongs at `place` of the children.
+    ///
+    /// # Safety
+    /// As for [`insert`](Self::insert); `place` must be a free place of the table of children.
     #[cold]
     unsafe fn create(
         &mut self,
@@ -99,9 +106,9 @@ impl VerifiedChains {
         tree: &CallTree,
     ) -> *mut ChainRecord {
         self.regions.add(frame.pc.wrapping_sub(1));
-        let outer_origin = *self.origin(outer);
         let terminal = outer == self.root();
-        let outer_captured = self.captured(outer);
+        // SAFETY: `outer` is a record of this table: the contract of `create`.
+        let (outer_origin, outer_captured) = unsafe { (*self.origin(outer), self.captured(outer)) };
         let node = tree.intern(outer_captured.node, frame.pc, code::generation_of(frame.pc));
         let flags = outer_captured.flags | frame.flags;
         let kind = frame.rule.kind();
@@ -150,8 +157,12 @@ impl VerifiedChains {
         }
         let mut inner = outer;
         for (part, check) in checks.iter().enumerate().take(count).rev() {
-            let (one, two) = (inner, self.outer(inner));
-            let outer3 = self.outer(two);
+            let one = inner;
+            // SAFETY: `inner` is `outer`, a record of this table, or the one that was made last; links lead to others of it.
+            let (two, outer3) = unsafe {
+                let two = self.outer(one);
+                (two, self.outer(two))
+            };
             let index = self.count;
             self.count += 1;
             let mut marks = if needs { Marks::NEEDS_RBP } else { 0 };
@@ -177,22 +188,29 @@ impl VerifiedChains {
                 inner = record;
             }
         }
-        let child = Child { low: key.low, high: key.high | u64::from(self.index(inner)) };
-        // SAFETY: `place` is a free place of the table.
-        unsafe { *self.children.as_ptr().add(place) = child };
+        // SAFETY: `inner` is the record that was made last; `place` is a free place of the children: the contract of
+        // `create`.
+        unsafe {
+            let child = Child { low: key.low, high: key.high | u64::from(self.index(inner)) };
+            *self.children.as_ptr().add(place) = child;
+        }
         inner
     }
+}
 
-    /// The empty place of the table where `child` belongs.
-    pub(super) fn free_place(&self, child: Child) -> usize {
-        let mut place = child_hash(Child { low: child.low, high: child.high & !INDEX_MASK }) & self.child_mask;
-        loop {
-            // SAFETY: the mask keeps `place` inside the table, which is never more than half full.
-            if unsafe { *self.children.as_ptr().add(place) }.record() == 0 {
-                return place;
-            }
-            place = (place + 1) & self.child_mask;
+/// The empty place of the table where `child` belongs.
+///
+/// # Safety
+/// The table's length must be a power of two, and half of its places or more must be empty.
+pub(super) unsafe fn free_place(table: &Array<Child>, child: Child) -> usize {
+    let mask = table.len() - 1;
+    let mut place = child_hash(Child { low: child.low, high: child.high & !INDEX_MASK }) & mask;
+    loop {
+        // SAFETY: the mask keeps `place` inside the table: the contract of `free_place`.
+        if unsafe { *table.as_ptr().add(place) }.record() == 0 {
+            return place;
         }
+        place = (place + 1) & mask;
     }
 }
 
