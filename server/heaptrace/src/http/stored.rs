@@ -30,6 +30,11 @@ impl StoredAnswer {
         }))
     }
 
+    /// Whether an answer would be stored.
+    pub const fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// The answer, if it was stored.
     pub fn read(&self, ask: &Ask<'_>) -> Option<Vec<u8>> {
         ask.trace.document(self.0.as_ref()?)

@@ -52,7 +52,7 @@ export function OverviewView() {
     ...documentQuery(subject, "leaks", {
       ...request.suppressions,
       limit: 20,
-      // The search goes through all of them.
+      // The server has an answer to these two numbers ready. The search goes through all functions.
       functions: find.active ? 10_000 : 20,
     }),
     enabled,

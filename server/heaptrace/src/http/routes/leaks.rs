@@ -6,9 +6,10 @@ use tracehound_query::leaks::{self, LeaksParams};
 use tracehound_query::suppress::{self, Suppression, SuppressionOrigin};
 
 use super::shared::{Filters, Window};
-use crate::http::answer::{Ask, Result};
-use crate::http::params::{Within, parameters};
+use crate::http::answer::{Ask, Result, internal};
+use crate::http::params::{self, Within, parameters};
 use crate::http::route::recording_route;
+use crate::http::stored::StoredAnswer;
 use tracehound_audit::suppressions;
 
 parameters! {
@@ -58,18 +59,38 @@ impl Suppress {
     }
 }
 
+/// What the overview of the page asks for (`web/src/features/overview`).
+const OVERVIEW: &str = "functions=20&limit=20";
+
+/// Computes and stores what the page's first screen will ask for.
+///
+/// # Errors
+/// When cancelled.
+pub fn store_for_overview(ask: &Ask<'_>) -> Result<()> {
+    let stored = StoredAnswer::of(ask, &format!("leaks?{OVERVIEW}"));
+    if stored.is_wanted() && stored.read(ask).is_none() {
+        let (times, filters, limit, hide) = params::read(Some(OVERVIEW))?;
+        stored.write(ask, &serde_json::to_vec(&list(ask, &times, &filters, &limit, &hide)?).map_err(internal)?);
+    }
+    Ok(())
+}
+
+fn list(ask: &Ask<'_>, times: &Window, filters: &Filters, limit: &Limit, hide: &Suppress) -> Result<Leaks> {
+    let params = LeaksParams {
+        window: times.window()?,
+        filter: filters.filter()?,
+        suppress: hide.list(ask)?,
+        show_suppressed: hide.show_suppressed,
+        limit: Some(limit.limit.0 as usize),
+        functions: limit.functions.0 as usize,
+    };
+    Ok(leaks::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+}
+
 recording_route! {
     /// Blocks allocated in the window that live at the end, by allocating backtrace.
     leaks at "/api/v1/recordings/{id}/leaks", tag "leaks", answers stored Leaks:
     |ask, times: Window, filters: Filters, limit: Limit, hide: Suppress| {
-        let params = LeaksParams {
-            window: times.window()?,
-            filter: filters.filter()?,
-            suppress: hide.list(ask)?,
-            show_suppressed: hide.show_suppressed,
-            limit: Some(limit.limit.0 as usize),
-            functions: limit.functions.0 as usize,
-        };
-        Ok(leaks::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+        list(ask, &times, &filters, &limit, &hide)
     }
 }

@@ -11,7 +11,7 @@ mod flamegraph;
 mod functions;
 mod heap_map;
 mod histograms;
-mod leaks;
+pub mod leaks;
 mod live;
 mod memory;
 mod modules;
