@@ -129,7 +129,12 @@ impl Recording {
                     *next += u64::from(header.count);
                     for i in 0..columns.len() {
                         let record = columns.get(i).expect("in range");
-                        assert!(record.tick > watermark, "a record that the watermark said was written: {record:?}");
+                        assert!(
+                            record.tick > watermark,
+                            "a record of thread {} that watermark {watermark} said was written: {record:?}, {}",
+                            header.thread,
+                            self.history(),
+                        );
                         self.push(header.thread, record);
                     }
                 }
@@ -141,6 +146,14 @@ impl Recording {
             }
         }
         watermark
+    }
+
+    /// What was read so far, in a few words.
+    fn history(&self) -> String {
+        let marks = self.metas.iter().filter(|meta| matches!(meta, Meta::Watermark(_))).count();
+        let process = self.metas.iter().find(|meta| matches!(meta, Meta::Process(_)));
+        let (last, count) = (self.events.iter().rev().take(3).collect::<Vec<_>>(), self.events.len());
+        format!("after {marks} watermarks and {count} records, the last {last:?}, of {process:?}")
     }
 
     fn push(&mut self, thread: u32, record: Record) {
