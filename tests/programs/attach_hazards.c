@@ -34,8 +34,14 @@ static void wrong(const char *what) {
     dprintf(2, "wrong: %s (errno %d)\n", what, errno);
 }
 static void round_done(void) { __atomic_add_fetch(&rounds, 1, __ATOMIC_RELAXED); }
+// The compiler knows malloc, and leaves out a block that nobody else sees.
+static void *take(size_t size) {
+  void *block = malloc(size);
+  __asm__ volatile("" : "+r"(block)::"memory");
+  return block;
+}
 static void churn(void) {
-  unsigned char *block = malloc(100);
+  unsigned char *block = take(100);
   memset(block, 0x5a, 100);
   if (block[99] != 0x5a)
     wrong("a block's bytes");
@@ -46,7 +52,7 @@ static void churn(void) {
 static int seen(struct dl_phdr_info *info, size_t size, void *count) {
   (void)info, (void)size;
   ++*(int *)count;
-  free(malloc(30));
+  free(take(30));
   return 0;
 }
 static void *opens(void *unused) {
@@ -84,11 +90,14 @@ static void *forks(void *unused) {
   return unused;
 }
 
-// Becomes another program, in a vfork's child.
+// Becomes another program, in a vfork's child; until then the thread does not come to a stop.
+static useconds_t before_exec;
 static void *vforks(void *unused) {
   while (!quits) {
     pid_t child = vfork();
     if (child == 0) {
+      if (before_exec)
+        usleep(before_exec);
       execl("/bin/sh", "sh", "-c", "exit 5", (char *)NULL);
       _exit(1);
     }
@@ -126,15 +135,26 @@ static void tick(int signal) {
   ++ticks;
   errno = kept;
 }
+static void timed_round(void) {
+  errno = 4711;
+  churn();
+  if (errno != 4711)
+    wrong("errno");
+  round_done();
+}
 static void *timed(void *unused) {
-  while (!quits) {
-    errno = 4711;
-    churn();
-    if (errno != 4711)
-      wrong("errno");
-    round_done();
-  }
+  while (!quits)
+    timed_round();
   return unused;
+}
+// The same until there is input, so that no thread waits for it: each is in the allocator, between two calls of it, or in
+// the handler.
+static void timed_until_input(void) {
+  struct pollfd input = {.fd = 0, .events = POLLIN};
+  do
+    for (int i = 0; i < 100000; i++)
+      timed_round();
+  while (poll(&input, 1, 0) <= 0);
 }
 
 // Counters of each processor in restartable sequences: the sum must be the number of rounds.
@@ -339,6 +359,7 @@ static const struct mode {
     {"dlopen", {opens, opens, timed}},
     {"fork", {forks, forks, timed}},
     {"vfork", {vforks, vforks, timed}},
+    {"slow vfork", {vforks, vforks, timed}},
     {"threads", {threads, threads, threads}},
     {"leader", {timed, timed}},
     {"sigprof", {timed, timed}},
@@ -351,6 +372,8 @@ static const struct mode {
 static pthread_t ids[16];
 static int threads_made;
 static void *finish(void *mode) {
+  if (!strcmp(mode, "sigprof"))
+    timed_until_input();
   line(NULL);
   if (!strcmp(mode, "parked"))
     wake();
@@ -372,6 +395,8 @@ int main(int count, char **arguments) {
     return execs(arguments);
   if (!strcmp(mode, "parked"))
     park();
+  if (!strcmp(mode, "slow vfork"))
+    before_exec = 400000;
   if (!strcmp(mode, "sigprof")) {
     struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};
     sigaction(SIGPROF, &action, NULL);

@@ -82,6 +82,15 @@ static void *work(void *argument) {
   return NULL;
 }
 
+// One line, byte by byte: the next one may be there already.
+static ssize_t next_line(char *line, size_t size) {
+  size_t len = 0;
+  while (len < size && read(0, line + len, 1) == 1)
+    if (line[len++] == '\n')
+      break;
+  return len;
+}
+
 int main(int count, char **arguments) {
   threads = count > 1 ? atoi(arguments[1]) : 1;
   pthread_barrier_init(&stopped, NULL, threads + 1);
@@ -91,7 +100,7 @@ int main(int count, char **arguments) {
     pthread_create(&ids[i], NULL, work, (void *)i);
   // Unbuffered, on the stack: the counts are those of the threads alone.
   char line[64];
-  for (ssize_t len; (len = read(0, line, sizeof line - 1)) > 0;) {
+  for (ssize_t len; (len = next_line(line, sizeof line - 1)) > 0;) {
     if (line[0] == 'q')
       break;
     stops = 1;
@@ -109,7 +118,7 @@ int main(int count, char **arguments) {
     int written = snprintf(text, sizeof text, "%lu %lu %lu %lu %lu\n", sum.allocs, sum.frees, sum.reallocs, sum.bytes,
                            sum.errors);
     // The answer is read before the threads go on: whoever reads it may do something while they stand still.
-    if (write(1, text, written) != written || read(0, line, sizeof line) <= 0)
+    if (write(1, text, written) != written || next_line(line, sizeof line) <= 0)
       return 2;
     pthread_barrier_wait(&counted);
   }

@@ -180,6 +180,11 @@ impl Attach {
         assert!(self.command.wait().unwrap().success(), "{said}");
     }
 
+    /// Waits for its end, which may be a bad one.
+    pub fn ends_somehow(&mut self) {
+        self.command.wait().unwrap();
+    }
+
     /// Ctrl-C.
     pub fn interrupt(self) {
         assert!(run("kill", &["-INT", &self.command.id().to_string()]).status.success());

@@ -1,13 +1,14 @@
 //! Attach under hardship: many times, into processes that do what it could disturb, and with heaptrace killed at each of its
 //! steps. In short here; `make attach-hardship` makes it long (`ATTACH_CYCLES`, default 10,000, and every step).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tracehound_tests::attached::{Attach, Program, attach_command, detach, is_detached, run};
 use tracehound_tests::process::Running;
-use tracehound_tests::{compile, heaptrace, json, wait_for};
+use tracehound_tests::{compile, heaptrace, json, number, wait_for};
 
 /// How often, in the long form.
 fn long() -> Option<u32> {
@@ -74,16 +75,20 @@ fn hazard(mode: &str, argument: Option<&Path>) {
     let program = Program::from(command, folder);
     let (pid, path) = (program.pid(), program.path("hazard.dat"));
     let count = long().map_or(4, |cycles| cycles / 10);
-    let (mut refused, mut last) = (0, String::new());
-    for _ in 0..count {
+    // Each reason with the numbers of the attaches: those of a heaptrace that was built again meanwhile are the last ones.
+    let mut reasons: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for number in 1..=count {
         if let Err(why) = cycle(&pid, &path, "20ms") {
-            refused += 1;
-            last = why;
+            reasons.entry(why.replace(&pid, "PID")).or_default().push(number);
         }
     }
-    // A thread that may be borrowed is not always there, and then nothing is touched; most of the time it is.
-    println!("{mode}: {count} attaches, {refused} refused: {last}");
-    assert!(refused * 4 <= count, "{mode}: {refused} of {count} refused: {last}");
+    let refused = reasons.values().map(|numbers| numbers.len() as u32).sum::<u32>();
+    println!("{mode}: {count} attaches, {refused} refused: {reasons:?}");
+    // A thread that may be borrowed, or a stop, does not always come in time, and then nothing is touched; nearly always it
+    // does. There is no other reason.
+    let is_known = |why: &String| why.contains("came to a point") || why.contains("does not come to a stop");
+    assert!(reasons.keys().all(is_known), "{mode}: {reasons:?}");
+    assert!(refused * 50 <= count, "{mode}: {refused} of {count} refused: {reasons:?}");
     let rest = program.rest();
     assert!(rest.contains("rounds") && rest.contains("errors 0"), "{mode}: {rest}");
 }
@@ -102,6 +107,11 @@ fn a_program_that_forks_goes_on() {
 #[test]
 fn a_program_that_vforks_goes_on() {
     hazard("vfork", None);
+}
+
+#[test]
+fn a_thread_that_waits_long_for_its_vforked_child_is_waited_for() {
+    hazard("slow vfork", None);
 }
 
 #[test]
@@ -154,36 +164,61 @@ fn steps(pid: &str, path: &Path) -> Vec<(&'static str, u32)> {
     command.args(["attach", pid, "--for", "20ms", "-o"]).arg(path);
     let output = command.output().expect("strace is installed");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    counted(&log, &["ptrace", "pwrite64", "sendmsg"])
+}
+
+/// How many of each system call strace has logged.
+fn counted(log: &Path, calls: &[&'static str]) -> Vec<(&'static str, u32)> {
     let text = std::fs::read_to_string(log).unwrap();
     let count = |name: &str| text.lines().filter(|line| line.starts_with(&format!("{name}("))).count() as u32;
-    ["ptrace", "pwrite64", "sendmsg"].map(|name| (name, count(name))).to_vec()
+    calls.iter().map(|name| (*name, count(name))).collect()
+}
+
+/// Runs heaptrace until just before the system call `call` with that number, and kills it there; whether it came so far.
+fn killed_at(call: &str, number: u32, arguments: &[&str]) -> bool {
+    let mut command = Command::new("strace");
+    command.args(["-q", "-o", "/dev/null", "-e", &format!("inject={call}:signal=KILL:when={number}")]);
+    command.arg(heaptrace()).args(arguments);
+    !command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+}
+
+/// The steps at which heaptrace is killed: all of them, or about `short` of each system call.
+fn chosen(steps: Vec<(&'static str, u32)>, short: u32) -> Vec<(&'static str, u32)> {
+    println!("steps: {steps:?}");
+    assert!(steps.iter().all(|(_, count)| *count > 0), "{steps:?}");
+    let of_one = |(call, count): (&'static str, u32)| {
+        let stride = if long().is_some() { 1 } else { count.div_ceil(short).max(1) };
+        (1..=count).step_by(stride as usize).map(move |number| (call, number))
+    };
+    steps.into_iter().flat_map(of_one).collect()
+}
+
+/// Attaches and detaches as soon as it can be done: a thread that was borrowed when heaptrace was killed is on its way back.
+fn attaches_soon(pid: &str, path: &Path) {
+    let started = Instant::now();
+    while let Err(why) = cycle(pid, path, "1ms") {
+        assert!(started.elapsed() < Duration::from_secs(20), "{why}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 #[test]
 fn heaptrace_may_be_killed_at_every_step() {
     let mut program = Program::start(2);
     let (pid, path) = (program.pid(), program.path("killed.dat"));
-    let steps = steps(&pid, &path);
-    println!("steps: {steps:?}");
-    assert!(steps.iter().all(|(_, count)| *count > 0), "{steps:?}");
+    // The library is in the process from here on.
+    attaches_soon(&pid, &path);
+    let text = path.to_str().unwrap();
     let mut kills = 0;
-    for (call, count) in steps {
-        // All of them, or about a dozen.
-        let stride = if long().is_some() { 1 } else { count.div_ceil(12).max(1) };
-        for number in (1..=count).step_by(stride as usize) {
-            let mut command = Command::new("strace");
-            command.args(["-q", "-o", "/dev/null", "-e", &format!("inject={call}:signal=KILL:when={number}")]);
-            command.arg(heaptrace()).args(["attach", &pid, "--for", "1ms", "-o"]).arg(&path);
-            let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-            // What it had begun is ended; where it had begun nothing, that is said.
-            let _ = run(heaptrace(), &["detach", &pid]);
-            kills += u32::from(!status.success());
-            for name in ["killed.dat", "killed.dat.live"] {
-                let _ = std::fs::remove_file(program.path(name));
-            }
-            // It lives, and has found no error so far.
-            program.count(|| ());
+    for (call, number) in chosen(steps(&pid, &path), 12) {
+        kills += u32::from(killed_at(call, number, &["attach", &pid, "--for", "1ms", "-o", text]));
+        // What it had begun is ended; where it had begun nothing, that is said.
+        let _ = run(heaptrace(), &["detach", &pid]);
+        for name in ["killed.dat", "killed.dat.live"] {
+            let _ = std::fs::remove_file(program.path(name));
         }
+        // It lives, and has found no error so far.
+        program.count(|| ());
     }
     println!("heaptrace was killed {kills} times");
     assert!(kills >= 10, "{kills}");
@@ -194,6 +229,76 @@ fn heaptrace_may_be_killed_at_every_step() {
     attach.ends();
     is_detached(&json(&["info"], &last));
     assert_eq!(program.changed_code(), 0);
+    program.quit();
+}
+
+/// In each step of a process's first attach, that brings the library in: a process of its own for each.
+#[test]
+fn heaptrace_may_be_killed_at_every_step_of_the_first_attach() {
+    let program = Program::start(2);
+    let steps = chosen(steps(&program.pid(), &program.path("steps.dat")), 5);
+    program.quit();
+    let mut kills = 0;
+    for (call, number) in steps {
+        let mut program = Program::start(2);
+        let (pid, path) = (program.pid(), program.path("killed.dat"));
+        let arguments = ["attach", &pid, "--for", "1ms", "-o", path.to_str().unwrap()];
+        kills += u32::from(killed_at(call, number, &arguments));
+        program.count(|| ());
+        let _ = run(heaptrace(), &["detach", &pid]);
+        attaches_soon(&pid, &program.path("later.dat"));
+        program.count(|| ());
+        assert_eq!(program.changed_code(), 0, "{call} {number}");
+        program.quit();
+    }
+    println!("heaptrace was killed {kills} times in a first attach");
+    assert!(kills >= 5, "{kills}");
+}
+
+/// The recorder in the process refuses what its options ask for, when the library is there and its hooks are prepared.
+#[test]
+fn an_attach_behind_one_that_the_recorder_refused_records() {
+    let mut program = Program::start(2);
+    let (pid, path) = (program.pid(), program.path("second.dat"));
+    let mut first = attach_command(&pid, &program.path("first.dat"));
+    let output = first.env("TRACEHOUND_ALLOCATOR", "jemalloc").output().unwrap();
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("another allocator"));
+    let attach = Attach::start(&pid, &path);
+    std::thread::sleep(Duration::from_secs(1));
+    attach.interrupt();
+    program.count(|| ());
+    let info = json(&["info"], &path);
+    is_detached(&info);
+    assert!(number(&info, "/allocations/count") > 1000, "{info}");
+    program.quit();
+}
+
+/// The other command that changes a process: what it leaves is what the next one ends.
+#[test]
+fn a_detach_may_be_killed_at_every_step() {
+    let mut program = Program::start(2);
+    let (pid, path) = (program.pid(), program.path("killed.dat"));
+    let log = program.path("strace");
+    let attach = Attach::start(&pid, &path);
+    let mut command = Command::new("strace");
+    command.args(["-q", "-e", "trace=ptrace,pwrite64", "-o"]).arg(&log).arg(heaptrace()).args(["detach", &pid]);
+    assert!(command.status().unwrap().success());
+    attach.ends();
+    let mut kills = 0;
+    for (call, number) in chosen(counted(&log, &["ptrace", "pwrite64"]), 5) {
+        let _ = std::fs::remove_file(&path);
+        let mut attach = Attach::start(&pid, &path);
+        kills += u32::from(killed_at(call, number, &["detach", &pid]));
+        program.count(|| ());
+        let _ = run(heaptrace(), &["detach", &pid]);
+        attach.ends_somehow();
+        is_detached(&json(&["info"], &path));
+        assert_eq!(program.changed_code(), 0, "{call} {number}");
+        program.count(|| ());
+    }
+    println!("heaptrace detach was killed {kills} times");
+    assert!(kills >= 5, "{kills}");
+    attaches_soon(&pid, &program.path("later.dat"));
     program.quit();
 }
 

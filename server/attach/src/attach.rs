@@ -314,7 +314,7 @@ fn prepare_with(
     } else {
         make_detours(target, &library, &objects, thread)?
     };
-    library.set_patches(memory, &patches)?;
+    library.check_patches(&patches)?;
     let request = request(received, &functions, files, options)?;
     if request.len() as u64 > DATA_BYTES {
         return refuse("the request is too long");
@@ -324,6 +324,9 @@ fn prepare_with(
     if thread.call(library.prepare, [thread.data(), 0, 0])? as i32 != 0 {
         return Err(Refusal(library.failure(memory)));
     }
+    // Not before: a later attach that finds them passes no functions, since the recorder has those that it got with them.
+    // Where it has none, it would call what the jumps lead away from, and come back to itself without end.
+    library.set_patches(memory, &patches)?;
     Ok((library, patches, moved))
 }
 

@@ -211,11 +211,17 @@ impl LoadedLibrary {
             .collect()
     }
 
-    /// Stores the changes in the process: a detach reads them there.
-    pub fn set_patches(&self, memory: &ProcessMemory, patches: &[Patch]) -> Result<()> {
+    /// Refuses more changes than there is room for.
+    pub fn check_patches(&self, patches: &[Patch]) -> Result<()> {
         if patches.len() > PATCHES {
             return Err(Refusal(format!("{} places would have to be changed, which is too many", patches.len())));
         }
+        Ok(())
+    }
+
+    /// Stores the changes in the process: a detach reads them there.
+    pub fn set_patches(&self, memory: &ProcessMemory, patches: &[Patch]) -> Result<()> {
+        self.check_patches(patches)?;
         let mut bytes = Vec::new();
         for patch in patches {
             let word = |bytes: &[u8]| {

@@ -65,8 +65,8 @@ pub(crate) fn finish(target: &TargetProcess, library: &LoadedLibrary) -> Result<
     if matches!(library.state(memory), Some(PREPARED | RECORDING)) {
         // Taken back at one instant for all threads: no event begins after it, so the recorder's thread catches up, however
         // busy the program is.
-        if put_back(target, library).is_err() && !is_there() {
-            return Ok(Detached::Gone);
+        if let Err(refusal) = put_back(target, library) {
+            return if is_there() { Err(refusal) } else { Ok(Detached::Gone) };
         }
         library.command(memory, command::STOP)?;
         if !library.wait_for(memory, pid, ENDED, END) {

@@ -4,16 +4,14 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-use crate::refusal::{Refusal, Result, not_permitted, refuse};
+use crate::refusal::{Result, not_permitted, refuse};
 
 /// Longest wait for a thread that does not come to a stop, while others stand still.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The same for one that only waits for a processor.
 const STARVED: Duration = Duration::from_secs(5);
-/// How often that is tried.
-const TRIES: u32 = 20;
-
-const NO_STOP: &str = "does not come to a stop";
+/// Longest wait for threads that do not come to a stop, while the others run.
+const LATEST: Duration = Duration::from_secs(10);
 
 /// The stop of a system call, with `PTRACE_O_TRACESYSGOOD`.
 const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
@@ -73,32 +71,49 @@ pub(crate) fn pause(round: u32) {
     }
 }
 
+/// Whether a thread that was asked to has stopped.
+enum Asked {
+    Stopped,
+    /// Not yet, and it does not run either.
+    Late,
+    Gone,
+}
+
+/// Waits for a thread that was asked to stop. It counts as late when that takes longer than `patience` since `started`, or
+/// [`STARVED`] while it waits for a processor.
+fn wait_for_stop(tid: i32, started: Instant, patience: Duration) -> Asked {
+    for round in 0.. {
+        match look(tid) {
+            None => pause(round),
+            Some(Stop::Asked) => return Asked::Stopped,
+            Some(Stop::Gone) => return Asked::Gone,
+            // Its delivery goes on; the stop comes right behind it.
+            Some(Stop::Signal(signal)) => {
+                let _ = ptrace(libc::PTRACE_CONT, tid, 0, signal as u64);
+            }
+            Some(Stop::SystemCall) => {
+                let _ = ptrace(libc::PTRACE_CONT, tid, 0, 0);
+            }
+        }
+        let waited = started.elapsed();
+        if waited > patience && (waited > STARVED || round % 64 == 63 && state(tid) != Some('R')) {
+            break;
+        }
+    }
+    Asked::Late
+}
+
 impl StoppedThread {
     /// Stops a thread that goes on; `None` when it is gone.
     pub(crate) fn interrupt(tid: i32) -> Result<Option<()>> {
         if ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).is_err() {
             return Ok(None);
         }
-        let started = Instant::now();
-        for round in 0.. {
-            match look(tid) {
-                None => pause(round),
-                Some(Stop::Asked) => return Ok(Some(())),
-                Some(Stop::Gone) => return Ok(None),
-                // Its delivery goes on; the stop comes right behind it.
-                Some(Stop::Signal(signal)) => {
-                    let _ = ptrace(libc::PTRACE_CONT, tid, 0, signal as u64);
-                }
-                Some(Stop::SystemCall) => {
-                    let _ = ptrace(libc::PTRACE_CONT, tid, 0, 0);
-                }
-            }
-            let waited = started.elapsed();
-            if waited > PATIENCE && (waited > STARVED || round % 64 == 0 && state(tid) != Some('R')) {
-                break;
-            }
+        match wait_for_stop(tid, Instant::now(), PATIENCE) {
+            Asked::Stopped => Ok(Some(())),
+            Asked::Gone => Ok(None),
+            Asked::Late => no_stop(tid),
         }
-        refuse(format!("thread {tid} {NO_STOP}: it waits for a device, or for a child of vfork"))
     }
 
     /// Its general registers.
@@ -124,66 +139,101 @@ impl Drop for StoppedThread {
 }
 
 /// Stops all threads of `pid`. On an error all go on. One that waits for a device, or for its child of vfork, is waited
-/// for while the others run.
+/// for while the others run; it stays stopped then while they are stopped.
 pub fn all_threads(pid: u32) -> Result<Vec<StoppedThread>> {
-    let mut last = stop_all(pid);
-    for _ in 1..TRIES {
-        match &last {
-            Err(Refusal(why)) if why.contains(NO_STOP) => {
-                std::thread::sleep(Duration::from_millis(50));
-                last = stop_all(pid);
+    let started = Instant::now();
+    let mut stopped = Vec::new();
+    loop {
+        let late = stop(pid, &mut stopped)?;
+        let Some(&first) = late.first() else { return Ok(stopped) };
+        stopped.clear();
+        // A stop that was asked for stays so: a thread that cannot stop now cannot be let go either.
+        loop {
+            let found = late.iter().find_map(|&tid| match wait_for_stop(tid, Instant::now(), Duration::ZERO) {
+                Asked::Stopped => Some(Some(StoppedThread { tid })),
+                Asked::Gone => Some(None),
+                Asked::Late => None,
+            });
+            if let Some(thread) = found {
+                stopped.extend(thread);
+                break;
             }
-            _ => break,
+            if started.elapsed() > LATEST {
+                return no_stop(first);
+            }
         }
     }
-    last
 }
 
-fn stop_all(pid: u32) -> Result<Vec<StoppedThread>> {
-    let mut stopped: Vec<StoppedThread> = Vec::new();
-    stop_others(pid, &mut stopped)?;
-    Ok(stopped)
+fn no_stop<T>(tid: i32) -> Result<T> {
+    refuse(format!("thread {tid} does not come to a stop: it waits for a device, or for a child of vfork"))
 }
 
 /// Stops those threads of `pid` that are not among the stopped ones.
 pub(crate) fn stop_others(pid: u32, stopped: &mut Vec<StoppedThread>) -> Result<()> {
+    stop(pid, stopped)?.first().map_or(Ok(()), |&tid| no_stop(tid))
+}
+
+/// The same; the threads that do not come to a stop in time, if there are any.
+fn stop(pid: u32, stopped: &mut Vec<StoppedThread>) -> Result<Vec<i32>> {
     let mut gone = Vec::new();
     loop {
-        let mut found = false;
         let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
             return refuse(format!("process {pid} has ended"));
         };
         let ids = tasks.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        for tid in ids {
-            if gone.contains(&tid) || stopped.iter().any(|thread| thread.tid == tid) {
-                continue;
-            }
-            found = true;
+        let is_new = |tid: &i32| !gone.contains(tid) && !stopped.iter().any(|thread| thread.tid == *tid);
+        let new: Vec<i32> = ids.filter(is_new).collect();
+        // A stopped thread makes no new threads.
+        if new.is_empty() {
+            break;
+        }
+        // All are asked before the first is waited for: on a busy machine each waits for a processor to stop on.
+        let (mut asked, mut is_forbidden) = (Vec::new(), false);
+        for tid in new {
             match ptrace(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64) {
                 Ok(()) => {}
+                // It was late when all were stopped before.
+                Err(_) if is_ours(pid, tid) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) && is_alive(pid, tid) => {
-                    return Err(not_permitted(pid));
+                    is_forbidden = true;
+                    break;
                 }
                 Err(_) => {
                     gone.push(tid);
                     continue;
                 }
             }
-            let thread = StoppedThread { tid };
-            match StoppedThread::interrupt(tid)? {
-                Some(()) => stopped.push(thread),
-                None => {
-                    gone.push(tid);
-                    std::mem::forget(thread);
-                }
+            match ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0) {
+                Ok(()) => asked.push(tid),
+                Err(_) => gone.push(tid),
             }
         }
-        // A stopped thread makes no new threads.
-        if !found {
-            break;
+        let (started, mut late) = (Instant::now(), Vec::new());
+        for tid in asked {
+            match wait_for_stop(tid, started, PATIENCE) {
+                Asked::Stopped => stopped.push(StoppedThread { tid }),
+                Asked::Late => late.push(tid),
+                Asked::Gone => gone.push(tid),
+            }
+        }
+        if is_forbidden {
+            return Err(not_permitted(pid));
+        }
+        if !late.is_empty() {
+            return Ok(late);
         }
     }
-    if stopped.is_empty() { refuse(format!("process {pid} has ended")) } else { Ok(()) }
+    if stopped.is_empty() { refuse(format!("process {pid} has ended")) } else { Ok(Vec::new()) }
+}
+
+/// Whether this thread traces that one.
+fn is_ours(pid: u32, tid: i32) -> bool {
+    // SAFETY: a system call without arguments.
+    let own = unsafe { libc::syscall(libc::SYS_gettid) };
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|tracer| tracer.trim() == own.to_string())
 }
 
 /// Whether the thread is there and no zombie, which nobody may trace.
