@@ -1,4 +1,4 @@
-//! LiveChanges of what is live, one by one: the base of curves of many keys at many moments.
+//! Changes of what is live, one by one: the base of curves of many keys at many moments.
 //!
 //! Sums of all keys are not made, so that the cost of many short spans is that of the changes in them.
 

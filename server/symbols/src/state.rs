@@ -98,8 +98,11 @@ impl Symbolization {
 
     /// Hashes where the names of modules and of generated code come from.
     pub(super) fn hash_sources(&self, hasher: &mut impl Hasher) {
-        let mut modules: Vec<(u32, &[u8])> =
-            self.modules.iter().map(|(&position, module)| (position, &*module.key)).collect();
+        // The note says what is wrong with a file that names were not read from: that it is missing, or another one.
+        let mut modules: Vec<(u32, &[u8], Option<&str>)> = Vec::new();
+        for (&position, module) in &self.modules {
+            modules.push((position, &module.key, module.located.note.as_deref()));
+        }
         modules.sort_unstable();
         modules.hash(hasher);
         self.jit.hash(hasher);
