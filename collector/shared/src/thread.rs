@@ -179,6 +179,12 @@ impl ThreadContext {
         ChunkGuard(self)
     }
 
+    /// Locks the chunk fields, if nobody has them.
+    pub fn lock_chunks_if_free(&self) -> Option<ChunkGuard<'_>> {
+        let free = self.chunk_lock.compare_exchange(UNLOCKED, LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        free.is_ok().then(|| ChunkGuard(self))
+    }
+
     /// Locks the chunk fields, unless somebody has them for more than a few milliseconds.
     pub fn try_lock_chunks(&self) -> Option<ChunkGuard<'_>> {
         for _ in 0..100 {

@@ -187,12 +187,15 @@ impl RecordingWriter {
         let now = sys::clock(libc::CLOCK_MONOTONIC);
         let tick = (self.facts.now)();
         sys::barrier();
-        let states: Vec<(u32, u64)> = self
+        let states: Vec<(u32, u64, Option<u64>)> = self
             .session
             .threads
             .iter()
             .filter(|context| context.life.load(Ordering::Acquire) != life::FREE)
-            .map(|context| (context.id.load(Ordering::Relaxed), context.state.load(Ordering::Acquire)))
+            .map(|context| {
+                let state = context.state.load(Ordering::Acquire);
+                (context.id.load(Ordering::Relaxed), state, self.recorded(context))
+            })
             .collect();
         self.announce_threads();
         self.take_full_chunks();
@@ -202,13 +205,15 @@ impl RecordingWriter {
             self.write_thread(id, true, last)?;
         }
         self.commit()?;
-        let mut complete = true;
         let mut watermark = tick;
-        for (id, state) in states {
+        for (id, state, recorded) in states {
             let Some(thread) = self.threads.get_mut(&id) else { continue };
-            if !matches!(state & MODE, RECORDING | STAMPED) {
+            // What it had recorded at the look may not be written yet: its chunk was on its way to the queue, or waits
+            // there for an earlier one.
+            let is_written = recorded.is_some_and(|recorded| thread.next_record >= recorded);
+            if is_written && !matches!(state & MODE, RECORDING | STAMPED) {
                 thread.bound = tick;
-            } else if state / EVENT != thread.seen_state / EVENT {
+            } else if is_written && state / EVENT != thread.seen_state / EVENT {
                 // The event in progress is another one than at the last look, hence stamped after it. The mode alone
                 // proves nothing: a realloc is stamped once and goes through two of them.
                 thread.bound = thread.bound.max(self.last_look);
@@ -218,11 +223,10 @@ impl RecordingWriter {
             }
             thread.seen_state = state;
             watermark = watermark.min(thread.bound);
-            complete &= thread.queue.is_empty();
         }
         self.last_look = tick;
         self.forget_ended_threads(last);
-        if complete && watermark > self.watermark {
+        if watermark > self.watermark {
             self.watermark = watermark;
             self.blocks.meta(watermark, &Meta::Watermark(Watermark { tick: watermark }));
             self.blocks.flush_metas();
@@ -230,6 +234,16 @@ impl RecordingWriter {
             self.session.side.set_watermark(watermark);
         }
         Ok(())
+    }
+
+    /// How many records a thread has made so far; `None` while its chunks change hands. Between a chunk that it has let go
+    /// and the next one it has none, and the queue does not have it either.
+    fn recorded(&self, context: &ThreadContext) -> Option<u64> {
+        let _held = context.lock_chunks_if_free()?;
+        let active = self.session.pool.chunk(context.active.load(Ordering::Relaxed));
+        let cursor = context.cursor.load(Ordering::Acquire);
+        let used = active.map_or(0, |chunk| cursor.saturating_sub(chunk.first_address()) / RECORD_BYTES as u64);
+        Some(context.next_record.load(Ordering::Relaxed) + used)
     }
 
     /// Writes the records of a thread that are published and in turn; the last time also those that would wait for
@@ -241,7 +255,7 @@ impl RecordingWriter {
         }
         self.session.pool.beat();
         let open = if with_active { self.open_chunks(context, id) } else { Vec::new() };
-        if !open.is_empty() {
+        if with_active {
             // Chunks that the thread filled before its open ones were sent before these were listed: they come first.
             self.take_full_chunks();
         }

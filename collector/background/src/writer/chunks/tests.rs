@@ -20,7 +20,7 @@ use tracehound_shared::lock::Lock;
 use tracehound_shared::pool::Pool;
 use tracehound_shared::session::{self, LookRequests, Notes, Retired, Session, Switches};
 use tracehound_shared::side_file::SideMemory;
-use tracehound_shared::thread::{ThreadContext, life};
+use tracehound_shared::thread::{NO_CHUNK, ThreadContext, life};
 use tracehound_shared::threads::ThreadTable;
 
 const SLOTS: u32 = 16;
@@ -222,6 +222,51 @@ fn a_chunk_that_arrives_during_a_flush_comes_before_the_open_one() {
     assert_eq!(stage.writer.records, 8, "the flush has written both");
     let (blocks, lost) = stage.end();
     assert!(whole(&blocks, 8), "{blocks:?}");
+    assert_eq!(lost, 0);
+}
+
+#[test]
+fn the_watermark_waits_for_a_chunk_that_its_thread_is_letting_go() {
+    let mut stage = Stage::new("letting-go");
+    stage.fill(3);
+    stage.writer.flush_everything(false).unwrap();
+    let before = stage.writer.watermark;
+    assert!(before > 0, "everything was written");
+    hand_over(stage.thread, &stage.session.pool);
+    let (number, chunk) = stage.fill(5);
+    // The thread has begun an event that finds no room, and is about to send the chunk: it has none at this moment.
+    let held = stage.thread.lock_chunks();
+    stage.thread.active.store(NO_CHUNK, Ordering::Release);
+    chunk.close(5);
+    stage.writer.flush_everything(false).unwrap();
+    assert_eq!((stage.writer.records, stage.writer.watermark), (3, before), "five records are not in the file");
+    stage.session.pool.send(number);
+    stage.thread.next_record.store(stage.made, Ordering::Release);
+    drop(held);
+    stage.writer.flush_everything(false).unwrap();
+    assert_eq!(stage.writer.records, 8);
+    assert!(stage.writer.watermark > before);
+    let (blocks, lost) = stage.end();
+    assert!(whole(&blocks, 8), "{blocks:?}");
+    assert_eq!(lost, 0);
+}
+
+#[test]
+fn the_watermark_waits_for_records_behind_a_chunk_that_was_not_listed() {
+    let mut stage = Stage::new("aside");
+    let (number, chunk) = stage.fill(5);
+    // A handler has put the chunk of the event that it interrupted aside, after the writer looked at those.
+    chunk.close(5);
+    stage.fill(2);
+    stage.thread.next_record.store(5, Ordering::Release);
+    stage.writer.flush_everything(false).unwrap();
+    assert_eq!((stage.writer.records, stage.writer.watermark), (0, 1), "seven records are not in the file");
+    stage.session.pool.send(number);
+    stage.writer.flush_everything(false).unwrap();
+    assert_eq!(stage.writer.records, 7);
+    assert!(stage.writer.watermark > 1);
+    let (blocks, lost) = stage.end();
+    assert!(whole(&blocks, 7), "{blocks:?}");
     assert_eq!(lost, 0);
 }
 
