@@ -265,8 +265,16 @@ pub fn after_fork_in_child() {
 fn with_lock(work: impl FnOnce()) {
     // A signal handler on this thread that registers something would wait for ever.
     let _signals = SignalsBlocked::new();
+    const SPINS: u32 = 100;
+    let mut spins = 0;
     while CHANGING.swap(true, Ordering::Acquire) {
-        core::hint::spin_loop();
+        // The thread that holds it may have lost its processor.
+        if spins == SPINS {
+            sys::sleep(20_000);
+        } else {
+            spins += 1;
+            core::hint::spin_loop();
+        }
     }
     work();
     CHANGING.store(false, Ordering::Release);
