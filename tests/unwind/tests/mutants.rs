@@ -89,6 +89,7 @@ const STEPS: &[Step] = &[
     step("loading", &["damaged-registration", "."]),
     step("loading", &["code-in-place-of-a-library", "."]),
     step("differential", &["repeating"]),
+    step("differential", &["bushes"]),
     step("differential", &["odd-fast"]),
     step("differential", &["odd"]),
     step("differential", &["without-information"]),
