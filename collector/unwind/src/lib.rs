@@ -141,6 +141,8 @@ pub struct UnwindStats {
     pub slow: u64,
     /// Times that all records were dropped because memory for them ran out.
     pub forgotten: u64,
+    /// Captures that were answered by the hash of all words.
+    pub signatures: u64,
     /// Records in use.
     pub records: u64,
     /// Bytes of memory held.
@@ -284,7 +286,7 @@ impl Unwinder {
         // SAFETY: `caller` is the state of a function that has not returned, on the thread this unwinder belongs to:
         // the contract of `capture`.
         let captured = unsafe {
-            match self.known.recall(FrameState::from(caller)) {
+            match self.known.recall(FrameState::from(caller), &mut self.own_stack, self.tree) {
                 Some(captured) => captured,
                 None => return self.learn_and_complete(caller),
             }
@@ -407,6 +409,7 @@ impl Unwinder {
             heuristic: get(&self.counters.heuristic),
             slow: get(&self.counters.general),
             forgotten: self.known.chains.forgotten + self.known.paths.forgotten,
+            signatures: self.known.paths.by_signature(),
             records: self.known.chains.records() as u64,
             bytes: (self.known.bytes() + self.scratch.bytes() + self.python.bytes()) as u64,
         }

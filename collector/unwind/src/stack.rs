@@ -63,6 +63,12 @@ impl OwnStack {
         sp > self.barrier && self.extend(sp)
     }
 
+    /// Whether `bytes` bytes from `sp` on lie on this stack, which can be read then.
+    #[inline(always)]
+    pub fn holds(&mut self, sp: u64, bytes: u64) -> bool {
+        self.contains(sp) && bytes <= self.range.end - sp
+    }
+
     #[cold]
     fn extend(&mut self, sp: u64) -> bool {
         let wanted = page_start(sp);

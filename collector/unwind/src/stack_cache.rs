@@ -4,7 +4,8 @@
 use super::Captured;
 use super::hotspot;
 use super::memory::MemoryBlock;
-use super::stack_trie::{Answer, StackTrie};
+use super::stack::OwnStack;
+use super::stack_trie::{Answer, FirstSlot, StackTrie};
 use super::step::FrameState;
 use super::verified_chains::{ChainRecord, Room, VerifiedChains};
 use tracehound_shared::call_tree::CallTree;
@@ -33,15 +34,18 @@ impl StackCache {
     /// # Safety
     /// The state must be that of the running thread, in a function that has not returned.
     #[inline(always)]
-    pub unsafe fn recall(&mut self, state: FrameState) -> Option<Captured> {
+    pub unsafe fn recall(&mut self, state: FrameState, own: &mut OwnStack, tree: &CallTree) -> Option<Captured> {
         if self.epoch != code::epoch() {
             return None;
         }
         let StackCache { paths, chains, .. } = self;
         // SAFETY: the state is that of the running thread, in a function that has not returned: the contract of `recall`.
-        let further = || unsafe { paths.recall_any(state.pc, state.sp, state.rbp, chains) };
-        // SAFETY: the caller keeps the contract of `recall`, which covers this call.
-        let Answer { captured, record } = unsafe { paths.recall(state, further) }?;
+        let Answer { captured, record } = match unsafe { paths.recall(state) } {
+            FirstSlot::Answer(answer) => answer,
+            FirstSlot::Changed => return None,
+            // SAFETY: as above.
+            FirstSlot::Other => unsafe { paths.recall_any(state, own, tree, chains) }?,
+        };
         // SAFETY: a path names a record that exists, or 0: `forget_records` is called whenever records are forgotten.
         unsafe { chains.set_previous(record) };
         Some(captured)
@@ -58,12 +62,15 @@ impl StackCache {
     /// Makes `record` the answer for `state`, and the record that the next walk tries to join first.
     ///
     /// # Safety
-    /// It must be a record of `chains`.
-    pub unsafe fn keep(&mut self, record: *mut ChainRecord, state: FrameState, tree: &CallTree) {
+    /// It must be a record of `chains`, of the stack that the running thread has in this state; `own` that thread's stack.
+    pub unsafe fn keep(&mut self, record: *mut ChainRecord, state: FrameState, own: &mut OwnStack, tree: &CallTree) {
         // SAFETY: a record of `chains`, by the contract of `keep`, which inserting a path does not change.
         unsafe {
             self.paths.insert(&self.chains, record, state, tree);
-            self.chains.set_previous(self.chains.index(record));
+            let record = self.chains.index(record);
+            self.chains.set_previous(record);
+            let captured = self.chains.captured(self.chains.previous());
+            self.paths.learned(state, own, tree, &Answer { captured, record });
         }
     }
 

@@ -15,19 +15,24 @@
 //! way to an answer all reads of its stack are compared, in order, and each is loaded only after those before it were
 //! equal: so an answer proves that the stack is unchanged, and no load can fault.
 //!
+//! A state that has many stacks is looked up by the hash of all their words first, see [`signatures`].
+//!
 //! A path has no links inside, so the processor executes many of its loads at the same time. Paths outlive the records of
 //! the verified-chain table; all of them are dropped together when the code epoch changes or their memory is used up.
 
 mod insert;
+mod signatures;
 
 use super::Captured;
 use super::address::{is_same, strip};
 use super::budget::Account;
 use super::memory::{Array, MemoryBlock, bytes_in_block};
+use super::stack::OwnStack;
 use super::step::FrameState;
 use super::verified_chains::{self, VerifiedChains};
 use insert::{Read, Used};
-use tracehound_shared::call_tree::NodeId;
+use signatures::{LayoutNumber, SignatureTable};
+use tracehound_shared::call_tree::{CallTree, NodeId};
 use tracehound_shared::prefetch;
 use tracehound_shared::stack_counters::{StackCounters, count};
 
@@ -62,7 +67,8 @@ struct StackPath {
     flags: u8,
     /// Of an answer the node, of a fork its number, of a chain the index of the record.
     what: u32,
-    /// Of an answer the record, 0 if it was dropped; of a fork the stack slot.
+    /// Of an answer the record, 0 if it was dropped; of a fork the stack slot, and above it, of the first one behind a
+    /// state, the number of the layout that the state's stacks have.
     next: u32,
 }
 
@@ -80,7 +86,12 @@ enum PathEnd {
 }
 
 /// The stack slot of a fork that rbp decides.
-const RBP: u32 = u32::MAX;
+const RBP: u32 = 1 << OFFSET_BITS;
+/// Bits of a fork's stack slot.
+const SLOT_BITS: u32 = OFFSET_BITS + 1;
+const _: () = assert!(SLOT_BITS + LayoutNumber::BITS <= u32::BITS);
+/// A stack behind so many forks is looked up by its signature.
+const MANY_FORKS: u32 = 3;
 /// Bits of a word's offset: 16, so that a word is unpacked by two instructions and compared by one.
 const OFFSET_BITS: u32 = u16::BITS;
 /// Number of words compared in one step; runs are padded with their last word.
@@ -101,6 +112,7 @@ pub struct StackTrie {
     /// Recent runs, by their hash: many paths end in the same words.
     shelf: Array<u32>,
     reads: Array<Read>,
+    signatures: SignatureTable,
     account: Account,
     counters: &'static StackCounters,
     /// Times that all paths were dropped because their memory was used up.
@@ -113,6 +125,16 @@ pub struct Answer {
     pub captured: Captured,
     /// Index of its record, 0 if the verified-chain table has dropped it.
     pub record: u32,
+}
+
+/// What the first slot of a state's hash says.
+pub enum FirstSlot {
+    /// The stack is the only one of the state, and unchanged.
+    Answer(Answer),
+    /// It is another stack than the only one of the state so far.
+    Changed,
+    /// Ask [`StackTrie::recall_any`].
+    Other,
 }
 
 #[inline(always)]
@@ -143,6 +165,7 @@ impl StackTrie {
             longest: 0,
             shelf,
             reads,
+            signatures: SignatureTable::new(),
             account: Account::new(),
             counters,
             forgotten: 0,
@@ -155,47 +178,63 @@ impl StackTrie {
         prefetch::fetch(self.table.as_ptr().wrapping_byte_add(hash(PathKey::of(pc, sp)) & self.mask));
     }
 
-    /// The answer for a caller's state, if it is in the first slot of its hash and has a single stack, whose words are all
-    /// unchanged. Otherwise `further` looks it up.
+    /// The answer for a caller's state, if it is in the first slot of its hash and has a single stack.
     ///
     /// # Safety
     /// The state must be that of the running thread, in a function that has not returned.
     #[inline(always)]
-    pub unsafe fn recall(&self, state: FrameState, further: impl FnOnce() -> Option<Answer>) -> Option<Answer> {
+    pub unsafe fn recall(&self, state: FrameState) -> FirstSlot {
         let key = PathKey::of(state.pc, state.sp);
         // SAFETY: the mask keeps the offset inside the table; a slot's path was inserted for its key.
         unsafe {
             let place = self.table.as_ptr().byte_add(hash(key) & self.mask);
             let path = &(*place).path;
             if !(*place).key.is(key) || path.end != PathEnd::Answer {
-                return further();
+                return FirstSlot::Other;
             }
-            self.holds(path, state.sp).then(|| path.answer())
+            if self.holds(path, state.sp) { FirstSlot::Answer(path.answer()) } else { FirstSlot::Changed }
         }
     }
 
-    /// The answer for a caller's state, if its stack has been seen in that state before.
+    /// The answer for a caller's state, if its stack has been seen in that state before. `own` is the thread's stack.
     ///
     /// # Safety
     /// As for [`recall`](Self::recall).
     #[inline(never)]
-    pub unsafe fn recall_any(&self, pc: u64, sp: u64, rbp: u64, chains: &VerifiedChains) -> Option<Answer> {
-        let state = FrameState { pc, sp, rbp };
+    pub unsafe fn recall_any(
+        &mut self,
+        state: FrameState,
+        own: &mut OwnStack,
+        tree: &CallTree,
+        chains: &VerifiedChains,
+    ) -> Option<Answer> {
         let mut key = PathKey::of(state.pc, state.sp);
-        loop {
-            // SAFETY: `find` returns a slot of the table. The words on the way to a path, and the stack slot of a
-            // fork, are those of stacks that begin with the words compared so far: so this stack has frames there.
-            unsafe {
-                let path = &(*self.find(key)).path;
+        let mut forks = 0;
+        // SAFETY: `find` returns a slot of the table. The words on the way to a path, and the stack slot of a
+        // fork, are those of stacks that begin with the words compared so far: so this stack has frames there.
+        unsafe {
+            let mut path = &(*self.find(key)).path;
+            if let Some(layout) = path.layout()
+                && let Some(answer) = self.signatures.recall(layout, state, own)
+            {
+                return Some(answer);
+            }
+            loop {
                 match path.end {
-                    PathEnd::Answer => return self.holds(path, state.sp).then(|| path.answer()),
+                    PathEnd::Answer => {
+                        let answer = self.holds(path, state.sp).then(|| path.answer())?;
+                        if forks >= MANY_FORKS {
+                            self.remember(state, own, tree, &answer);
+                        }
+                        return Some(answer);
+                    }
                     PathEnd::Fork => {
                         if !self.holds(path, state.sp) {
                             return None;
                         }
-                        let value =
-                            if path.next == RBP { state.rbp } else { strip(load(state.sp, u64::from(path.next))) };
-                        key = PathKey::behind(path.what, value);
+                        forks += 1;
+                        key = PathKey::behind(path.what, path.value(state));
+                        path = &(*self.find(key)).path;
                     }
                     PathEnd::Chain => {
                         // Its record exists: `forget_records` makes such paths `Lost`.
@@ -242,6 +281,7 @@ impl StackTrie {
 
     /// Drops all paths.
     pub fn forget(&mut self) {
+        self.signatures.forget();
         // SAFETY: the whole table is written; a zeroed slot is an empty one.
         unsafe { self.table.as_ptr().write_bytes(0, self.table.len()) };
         // A jump out of a signal handler may have left the table larger than the mask.
@@ -251,6 +291,7 @@ impl StackTrie {
 
     /// Removes all references to records: the verified-chain table has dropped them.
     pub fn forget_records(&mut self) {
+        self.signatures.forget_records();
         for index in 0..self.table.len() {
             // SAFETY: `index` is below the length.
             let path = unsafe { &mut (*self.table.as_ptr().add(index)).path };
@@ -262,9 +303,15 @@ impl StackTrie {
         }
     }
 
+    /// How many answers the signature table has given.
+    pub fn by_signature(&self) -> u64 {
+        self.signatures.answers
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.table.bytes() + self.words.bytes() + self.shelf.bytes() + self.reads.bytes()
+        let signatures = self.signatures.bytes_with(self.signatures.lines());
+        self.table.bytes() + self.words.bytes() + self.shelf.bytes() + self.reads.bytes() + signatures
     }
 
     /// # Safety
@@ -277,6 +324,7 @@ impl StackTrie {
             self.words.release();
             self.shelf.release();
             self.reads.release();
+            self.signatures.release();
         }
     }
 }
@@ -352,6 +400,30 @@ impl StackPath {
     #[inline(always)]
     fn answer(&self) -> Answer {
         Answer { captured: Captured { node: NodeId(self.what), flags: self.flags }, record: self.next }
+    }
+
+    /// The stack slot of a fork, or [`RBP`].
+    #[inline(always)]
+    fn slot(&self) -> u32 {
+        self.next & ((1 << SLOT_BITS) - 1)
+    }
+
+    /// The layout of a state's stacks, where its path ends in a fork and they have one.
+    #[inline(always)]
+    fn layout(&self) -> Option<LayoutNumber> {
+        let number = LayoutNumber(self.next >> SLOT_BITS);
+        (self.end == PathEnd::Fork && number != LayoutNumber::NONE).then_some(number)
+    }
+
+    /// The word that decides a fork.
+    ///
+    /// # Safety
+    /// The path must end in a fork, and the running thread must be in a state that leads to it, the path's words compared.
+    #[inline(always)]
+    unsafe fn value(&self, state: FrameState) -> u64 {
+        let slot = self.slot();
+        // SAFETY: stacks with the words compared so far have a frame there: the contract of `value`.
+        if slot == RBP { state.rbp } else { strip(unsafe { load(state.sp, u64::from(slot)) }) }
     }
 }
 

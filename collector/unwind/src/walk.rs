@@ -131,7 +131,7 @@ pub unsafe fn learn(
     // The loader's calls must not be answered by the cache: each of them checks whether objects were loaded.
     if !loader {
         // SAFETY: the same record, of the table in `known`.
-        unsafe { known.keep(at, FrameState::from(caller), tree) };
+        unsafe { known.keep(at, FrameState::from(caller), own, tree) };
     }
     (captured, means)
 }

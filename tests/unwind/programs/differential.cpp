@@ -1,5 +1,6 @@
 // differential SCENARIO [SCALE [ALARM]]: walks at random through functions of every shape and compares backtraces on the way.
 // Prints one line: scenario, checks, mismatches, and what else was counted.
+#include "bushes.hpp"
 #include "check.hpp"
 #include <algorithm>
 #include <cerrno>
@@ -312,6 +313,11 @@ __attribute__((noinline)) void run_with_room(Walk *walk, int bytes) {
     (void)room[0];
 }
 
+long bush(Walk *w, int) {
+    walk_bushes(w, 1);
+    return 1;
+}
+
 // Few functions and little depth: the same states come again and again, with other callers outside of them.
 void scenario_repeating() {
     Walk walk = walk_from(11);
@@ -330,6 +336,23 @@ void scenario_repeating() {
                     run_with_room(&same, 64 * (again % 3));
             }
     }
+}
+
+void *bushes_of_a_thread(void *) {
+    Walk walk = walk_from(13);
+    walk_bushes(&walk, 10000 * scale);
+    return nullptr;
+}
+
+// Where stacks have many siblings; on stacks that are nobody's own, too.
+void scenario_bushes() {
+    Walk walk = walk_from(12);
+    walk_bushes(&walk, 40000 * scale);
+    pthread_t thread;
+    pthread_create(&thread, nullptr, bushes_of_a_thread, nullptr);
+    pthread_join(thread, nullptr);
+    add({yields, bush}, 8);
+    run_coroutines(12, 300 * scale);
 }
 
 void add_library_calls() {
@@ -442,6 +465,7 @@ struct Scenario {
 } const scenarios[] = {
     {"trees", scenario_trees},
     {"repeating", scenario_repeating},
+    {"bushes", scenario_bushes},
     {"exceptions", scenario_exceptions},
     {"longjmp", scenario_longjmp},
     {"coroutines", scenario_coroutines},
@@ -492,11 +516,11 @@ int main(int argc, char **argv) {
             continue;
         scenario.run();
         printf("%s checks %ld mismatches %ld frames %ld skipped %ld signal_frames %ld second_opinions %ld "
-               "truncated %ld heuristic %ld slow %ld learned %lu functions %d\n",
+               "truncated %ld heuristic %ld slow %ld learned %lu signatures %lu functions %d\n",
                scenario.name, counters.checks.load(), counters.mismatches.load(), counters.frames.load(),
                counters.skipped.load(), counters.signal_frames.load(), counters.second_opinions.load(),
                counters.truncated.load(), counters.heuristic.load(), counters.slow.load(), probe_stat(STAT_LEARNED),
-               plain_count);
+               probe_stat(STAT_SIGNATURES), plain_count);
         return 0;
     }
     fprintf(stderr, "no scenario %s\n", argv[1]);

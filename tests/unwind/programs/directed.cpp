@@ -10,7 +10,8 @@ long go_with_stack_arguments(Walk *, int, long, long, long, long, long, long, lo
 }
 
 int main(int argc, char **argv) {
-    for (const DirectedCases *cases : {&frame_pointer_cases, &damaged_information_cases, &signal_cases, &memory_cases})
+    for (const DirectedCases *cases :
+         {&frame_pointer_cases, &damaged_information_cases, &signal_cases, &memory_cases, &signature_cases})
         for (const DirectedCase &one : *cases)
             if (argc > 1 && strcmp(argv[1], one.name) == 0) {
                 one.run();

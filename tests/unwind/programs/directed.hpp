@@ -34,7 +34,8 @@ struct DirectedCase {
     void (*run)();
 };
 using DirectedCases = std::vector<DirectedCase>;
-extern const DirectedCases frame_pointer_cases, damaged_information_cases, signal_cases, memory_cases;
+extern const DirectedCases frame_pointer_cases, damaged_information_cases, signal_cases, memory_cases,
+    signature_cases;
 
 // What the last probe of a callback or a signal handler returned.
 inline uint64_t continued;

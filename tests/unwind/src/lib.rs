@@ -281,6 +281,7 @@ pub extern "C" fn probe_stat(which: i32) -> u64 {
         5 => stats.records,
         6 => stats.bytes,
         7 => u64::from(tree().len()),
+        8 => stats.signatures,
         _ => 0,
     }
 }

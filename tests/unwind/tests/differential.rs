@@ -47,6 +47,12 @@ fn the_same_states_again_and_again() {
 }
 
 #[test]
+fn states_that_have_many_stacks() {
+    let outcome = agrees("bushes", 50_000);
+    assert!(outcome.get("signatures") > 10_000, "{} by signatures", outcome.get("signatures"));
+}
+
+#[test]
 fn exceptions_and_callbacks() {
     agrees("exceptions", 20_000);
 }

@@ -44,6 +44,9 @@ cases! { "directed":
     jumps_out_of_handlers = "jumps-out-of-handlers",
     small_signal_stack = "small-signal-stack",
     overflowed_stack = "overflowed-stack",
+    signatures_of_two_calls = "signatures-of-two-calls",
+    signatures_with_rbp = "signatures-with-rbp",
+    signatures_of_a_shorter_stack = "signatures-of-a-shorter-stack",
 }
 
 cases! { "loading":

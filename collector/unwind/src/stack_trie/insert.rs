@@ -1,10 +1,14 @@
 //! Insertion into the trie of seen stacks: the chain of a record in the verified-chain table becomes a path that
 //! is found by its caller's state.
 
-use super::{OFFSET_BITS, PathEnd, PathKey, PathSlot, RBP, STEP, StackPath, StackTrie, VALUE_BITS, find, mask_of};
+use super::{
+    Answer, LayoutNumber, OFFSET_BITS, PathEnd, PathKey, PathSlot, RBP, SLOT_BITS, STEP, StackPath, StackTrie,
+    VALUE_BITS, find, mask_of,
+};
 use crate::budget::Account;
 use crate::memory::{Array, bytes_of};
 use crate::rule::RuleKind;
+use crate::stack::OwnStack;
 use crate::step::FrameState;
 use crate::verified_chains::{ChainRecord, StackCheck, VerifiedChains};
 use tracehound_shared::call_tree::CallTree;
@@ -177,6 +181,84 @@ impl StackTrie {
         Ok(())
     }
 
+    /// Enters an answer that was found behind many forks into the signature table.
+    ///
+    /// # Safety
+    /// The running thread must be in this state, and the answer the one that the paths lead to.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn remember(&mut self, state: FrameState, own: &mut OwnStack, tree: &CallTree, answer: &Answer) {
+        if !self.signatures.is_interested() || !self.signatures.begin(self.longest) {
+            return;
+        }
+        let top = PathKey::of(state.pc, state.sp);
+        // SAFETY: the paths lead to the answer: the contract of `remember`.
+        let Some(layout) = (unsafe { self.list_layout(top, state) }) else { return };
+        // SAFETY: `find` returns a slot of the table.
+        let first = unsafe { &mut (*self.find(top)).path };
+        match first.layout() {
+            Some(other) if other != layout => {
+                if self.signatures.misfit() {
+                    first.set_layout(layout);
+                }
+                return;
+            }
+            Some(_) => {}
+            None => first.set_layout(layout),
+        }
+        self.make_lines(tree);
+        // SAFETY: the layout is one of the table's, and the thread is in this state: the contract of `remember`.
+        unsafe { self.signatures.remember(layout, state, own, answer) };
+    }
+
+    /// Enters a new answer into the signature table, if that has others of its state.
+    ///
+    /// # Safety
+    /// As for [`remember`](Self::remember).
+    pub unsafe fn learned(&mut self, state: FrameState, own: &mut OwnStack, tree: &CallTree, answer: &Answer) {
+        let is_wanted = self.get(PathKey::of(state.pc, state.sp)).is_some_and(|path| path.layout().is_some());
+        if is_wanted {
+            // SAFETY: the contract of `learned`.
+            unsafe { self.remember(state, own, tree, answer) };
+        }
+    }
+
+    /// The offsets of all words on the way from `top` to the answer.
+    ///
+    /// # Safety
+    /// As for [`remember`](Self::remember).
+    unsafe fn list_layout(&mut self, top: PathKey, state: FrameState) -> Option<LayoutNumber> {
+        let mut path = self.get(top)?;
+        loop {
+            for index in 0..usize::from(path.len) {
+                let word = self.word(path.run as usize + index);
+                self.signatures.list(word as u16);
+            }
+            match path.end {
+                PathEnd::Fork if path.slot() == RBP => self.signatures.list_rbp(),
+                PathEnd::Fork => self.signatures.list(path.slot() as u16),
+                PathEnd::Answer => return self.signatures.listed_layout(),
+                PathEnd::Chain | PathEnd::Lost => return None,
+            }
+            // SAFETY: the paths lead to the answer for this state: the contract of `remember`.
+            path = self.get(PathKey::behind(path.what, unsafe { path.value(state) }))?;
+        }
+    }
+
+    /// Enlarges the signature table, if it should be larger and the budget allows it.
+    fn make_lines(&mut self, tree: &CallTree) {
+        let (lines, wanted) = (self.signatures.lines(), self.signatures.wanted_lines());
+        if lines == wanted {
+            return;
+        }
+        let _undisturbed = sys::SignalsBlocked::new();
+        let more = self.signatures.bytes_with(wanted) - self.signatures.bytes_with(lines);
+        if self.account.resize(self.bytes() + more, Account::PATHS, tree).is_some() {
+            self.signatures.enlarge(wanted);
+        }
+        self.account.settle(self.bytes());
+    }
+
     /// Follows the reads from `key` to the first difference from the known paths, and inserts the rest. False, with
     /// nothing changed, if they differ at a position where two stacks cannot differ.
     fn graft(&mut self, mut key: PathKey, count: usize, end: StackPath) -> bool {
@@ -212,7 +294,7 @@ impl StackTrie {
                 }
                 return next == count;
             }
-            if next == count || self.read(next).offset != path.next {
+            if next == count || self.read(next).offset != path.slot() {
                 return false;
             }
             key = PathKey::behind(path.what, self.read(next).value);
@@ -226,7 +308,9 @@ impl StackTrie {
         let inner = self.run_of_words(run, index);
         let outer = self.run_of_words(run + index + 1, usize::from(path.len) - index - 1);
         let rest = StackPath { run: outer, len: path.len - index as u16 - 1, ..path };
-        let fork = self.new_fork(inner, index, u32::from(word as u16));
+        let mut fork = self.new_fork(inner, index, u32::from(word as u16));
+        // The layout is that of the state, whose first fork this one may be now.
+        fork.set_layout(path.layout().unwrap_or(LayoutNumber::NONE));
         self.put(PathKey::behind(fork.what, word >> OFFSET_BITS), rest);
         self.put(key, fork);
         fork.what
@@ -354,7 +438,9 @@ impl StackTrie {
 
     /// Grows words and table. The words stay larger than needed when the kernel has no memory for the table.
     fn grow(&mut self, words: usize, places: usize, tree: &CallTree) -> Option<()> {
-        let bytes = bytes_of::<u64>(words)? + bytes_of::<PathSlot>(places)? + self.shelf.bytes() + self.reads.bytes();
+        let signatures = self.signatures.bytes_with(self.signatures.lines());
+        let tables = bytes_of::<u64>(words)? + bytes_of::<PathSlot>(places)? + self.shelf.bytes() + self.reads.bytes();
+        let bytes = tables + signatures;
         self.account.resize(bytes, Account::PATHS, tree)?;
         if words > self.words.len() {
             // SAFETY: paths name words by their index.
@@ -381,6 +467,13 @@ impl StackTrie {
         self.mask = mask_of(&self.table);
         // SAFETY: the old table, to which no pointer is left.
         unsafe { old.release() };
+    }
+}
+
+impl StackPath {
+    /// Of a fork: sets the layout of the state's stacks.
+    fn set_layout(&mut self, layout: LayoutNumber) {
+        self.next = self.slot() | layout.0 << SLOT_BITS;
     }
 }
 
@@ -416,20 +509,22 @@ mod tests {
         (paths, VerifiedChains::new(&mut MemoryBlock::none()).unwrap())
     }
 
-    fn record_of_answer(paths: &StackTrie, chains: &VerifiedChains) -> Option<u32> {
+    fn record_of_answer(paths: &mut StackTrie, chains: &VerifiedChains) -> Option<u32> {
+        let tree = CallTree::create(1 << 16).unwrap();
+        let state = FrameState { pc: PC, sp: SP, rbp: 0 };
         // SAFETY: the path has no words, and the chain of the root has no checks: nothing is read from the stack.
-        unsafe { paths.recall_any(PC, SP, 0, chains) }.map(|answer| answer.record)
+        unsafe { paths.recall_any(state, &mut OwnStack::none(), &tree, chains) }.map(|answer| answer.record)
     }
 
     #[test]
     fn paths_do_not_lead_to_records_that_are_gone() {
         let (mut paths, chains) = with(PathEnd::Chain, 0);
-        assert_eq!(record_of_answer(&paths, &chains), Some(0));
+        assert_eq!(record_of_answer(&mut paths, &chains), Some(0));
         paths.forget_records();
-        assert_eq!(record_of_answer(&paths, &chains), None);
+        assert_eq!(record_of_answer(&mut paths, &chains), None);
         let (mut paths, chains) = with(PathEnd::Answer, 7);
-        assert_eq!(record_of_answer(&paths, &chains), Some(7));
+        assert_eq!(record_of_answer(&mut paths, &chains), Some(7));
         paths.forget_records();
-        assert_eq!(record_of_answer(&paths, &chains), Some(0), "the answer stays");
+        assert_eq!(record_of_answer(&mut paths, &chains), Some(0), "the answer stays");
     }
 }

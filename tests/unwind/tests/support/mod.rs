@@ -37,8 +37,14 @@ const FRAME_POINTER_FLAGS: &[&str] =
     &["-O0", "-O1 -fno-omit-frame-pointer", "-O2 -fno-omit-frame-pointer", "-Os -fno-omit-frame-pointer"];
 
 /// The program `directed`: one file for each subject.
-const DIRECTED: &[&str] =
-    &["directed", "directed_frame_pointer", "directed_damaged_information", "directed_signals", "directed_memory"];
+const DIRECTED: &[&str] = &[
+    "directed",
+    "directed_frame_pointer",
+    "directed_damaged_information",
+    "directed_signals",
+    "directed_memory",
+    "directed_signatures",
+];
 
 /// Where the programs are, built.
 pub fn programs() -> &'static Path {
