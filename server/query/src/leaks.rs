@@ -4,13 +4,15 @@ mod by_function;
 mod freed_late;
 mod site_verdicts;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::amounts::{SumKey, SumQuery};
+use super::amounts::{SumKey, SumQuery, ranges};
 use super::filter::{Filter, Selection};
 use super::suppress::{SuppressedStacks, Suppression};
+use super::trend::group_of_origins;
 use super::verdict::AGES;
 use super::window::Window;
 use super::{Result, site_handle, stacks};
@@ -90,20 +92,27 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &LeaksParams, 
     }
     let total_sites = sites.len() as u64;
     let span = window.span;
-    let (functions, total_functions) = if params.functions > 0 {
-        by_function::run(&question, symbols, &sites, span, params.functions)?
-    } else {
-        (Vec::new(), 0)
-    };
-    sites.truncate(params.limit.unwrap_or(usize::MAX));
-    let ids: Vec<u32> = sites.iter().map(|s| s.0).collect();
-    let left = left_of(trace, &selection, &ids, span);
+    let ids: Vec<u32> = sites.iter().take(params.limit.unwrap_or(usize::MAX)).map(|s| s.0).collect();
     let is_whole = params.window == Window::default() && params.filter.is_empty();
-    let kept = if is_whole { site_verdicts::kept(trace, &ids, all, cancel)? } else { None };
-    let verdicts = match kept {
-        Some(kept) => kept,
-        None => verdicts(trace, &selection, &ids, &left, cancel)?,
+    // Found once for the snapshot, before several threads ask for it.
+    let _ = trace.leaked();
+    let by_function = || match params.functions {
+        0 => Ok((Vec::new(), 0)),
+        most => by_function::run(&question, symbols, &sites, span, most),
     };
+    let by_site = || -> Result<_> {
+        let left = left_of(trace, &selection, &ids, span);
+        let kept = if is_whole { site_verdicts::kept(trace, &ids, all, cancel)? } else { None };
+        let verdicts = match kept {
+            Some(kept) => kept,
+            None => verdicts(trace, &selection, &ids, &left, cancel)?,
+        };
+        Ok((left, verdicts, late_of(trace, params, &selection, cancel)?))
+    };
+    // A part of each runs on one thread alone. No names are looked up in the second.
+    let (by_function, by_site) = rayon::join(by_function, by_site);
+    let ((functions, total_functions), (left, verdicts, late)) = (by_function?, by_site?);
+    sites.truncate(ids.len());
     let sites = sites
         .into_par_iter()
         .zip(left)
@@ -116,7 +125,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &LeaksParams, 
         })
         .collect();
     let schema = "heaptrace.leaks/1".into();
-    let freed_at_exit = freed_at_exit(trace, symbols, params, &selection, cancel)?;
+    let freed_at_exit = freed_at_exit(trace, symbols, params, &late);
     Ok(Leaks {
         schema,
         leaked,
@@ -145,36 +154,64 @@ pub struct Left {
     pub ages: [u64; AGES],
 }
 
+impl Left {
+    /// Adds what was left of later rows.
+    fn join(&mut self, later: &Self) {
+        if later.count > 0 {
+            self.first_ns = if self.count == 0 { later.first_ns } else { self.first_ns };
+            self.last_ns = later.last_ns;
+        }
+        self.count += later.count;
+        for (bytes, more) in self.ages.iter_mut().zip(later.ages) {
+            *bytes += more;
+        }
+    }
+}
+
 /// Marks sites that are in none of the groups.
 const NO_GROUP: u32 = u32::MAX;
+/// So many groups are too many to be in memory several times.
+const MANY_GROUPS: usize = 1 << 14;
 
 /// When the blocks that are left of groups of sites were allocated, in a span. `group_of`: by site. A group of which
 /// nothing is left has no blocks.
 fn left_by_group(trace: &Trace, selection: &Selection, group_of: &[u32], groups: usize, span: Span) -> Vec<Left> {
     // Rows first; their times are looked up at the end.
-    let mut found = vec![Left::default(); groups];
     let test = selection.rows(trace);
     // Rows are in the order of allocation: the range is known without looking up the time of each.
     let border = |i: usize| (u128::from(trace.duration_ns()) * i as u128 / AGES as u128) as u64;
-    let mut range = 0;
-    let mut next = trace.position_before(border(1)).allocs;
-    for row in trace.leaked().rows_among(span.from.allocs, span.to.allocs) {
-        while row >= next && range + 1 < AGES {
-            range += 1;
-            next = trace.position_before(border(range + 1)).allocs;
-        }
-        let (site, amount) = trace.site_amount(row);
-        let group = group_of.get(site as usize).copied().unwrap_or(NO_GROUP);
-        if let Some(left) = found.get_mut(group as usize)
-            && test.passes(row)
-        {
-            if left.count == 0 {
-                left.first_ns = row;
+    let borders: Vec<u64> = (1..AGES).map(|range| trace.position_before(border(range)).allocs).collect();
+    let group_of = group_of_origins(trace, |site| group_of.get(site as usize).copied());
+    let origins = &trace.columns().alloc_origin;
+    let find = |rows: Range<u64>| {
+        let mut found = vec![Left::default(); groups];
+        let mut range = 0;
+        for row in trace.leaked().rows_among(rows.start, rows.end) {
+            while borders.get(range).is_some_and(|&border| row >= border) {
+                range += 1;
             }
-            left.last_ns = row;
-            left.count += 1;
-            left.ages[range] += amount.bytes;
+            let origin = origins.get(row as usize).copied().unwrap_or(u32::MAX);
+            let group = group_of.get(origin as usize).copied().unwrap_or(NO_GROUP);
+            if let Some(left) = found.get_mut(group as usize)
+                && test.passes(row)
+            {
+                if left.count == 0 {
+                    left.first_ns = row;
+                }
+                left.last_ns = row;
+                left.count += 1;
+                left.ages[range] += trace.size_of(row);
+            }
         }
+        found
+    };
+    let (from, to) = (span.from.allocs, span.to.allocs);
+    // Every part has all groups.
+    let parts = if groups > MANY_GROUPS { vec![Range { start: from, end: to }] } else { ranges(from, to) };
+    let parts: Vec<Vec<Left>> = parts.into_par_iter().map(find).collect();
+    let mut found = vec![Left::default(); groups];
+    for part in parts {
+        found.iter_mut().zip(&part).for_each(|(left, part)| left.join(part));
     }
     for left in found.iter_mut().filter(|left| left.count > 0) {
         left.first_ns = trace.born_ns(left.first_ns);
@@ -196,21 +233,24 @@ pub fn left_of(trace: &Trace, selection: &Selection, sites: &[u32], span: Span) 
 }
 
 /// Sites that grew until the program ended and were freed then, largest first: they look clean at the end.
+fn late_of(trace: &Trace, params: &LeaksParams, selection: &Selection, cancel: &Cancel) -> Result<Arc<Vec<FreedLate>>> {
+    if trace.end() != End::Exit || params.window != Window::default() {
+        return Ok(Arc::default());
+    }
+    if params.filter.is_empty() {
+        freed_late::kept(trace, cancel)
+    } else {
+        Ok(Arc::new(freed_late::find(trace, selection, cancel)?))
+    }
+}
+
+/// These, with their names; without those that are suppressed.
 fn freed_at_exit(
     trace: &Trace,
     symbols: &dyn RecordingSymbols,
     params: &LeaksParams,
-    selection: &Selection,
-    cancel: &Cancel,
-) -> Result<Vec<LeakSite>> {
-    if trace.end() != End::Exit || params.window != Window::default() {
-        return Ok(Vec::new());
-    }
-    let found = if params.filter.is_empty() {
-        freed_late::kept(trace, cancel)?
-    } else {
-        Arc::new(freed_late::find(trace, selection, cancel)?)
-    };
+    late: &[FreedLate],
+) -> Vec<LeakSite> {
     let named = |site: &FreedLate| {
         let FreedLate { site, bytes, count, first_ns, last_ns, ref verdict } = *site;
         let stack = stacks::frames(trace, symbols, trace.site_node(site).unwrap_or(0));
@@ -218,5 +258,5 @@ fn freed_at_exit(
         let id = site_handle(site);
         (!hidden).then(|| LeakSite { id, bytes, count, first_ns, last_ns, verdict: verdict.clone(), stack })
     };
-    Ok(found.iter().filter_map(named).collect())
+    late.iter().filter_map(named).collect()
 }

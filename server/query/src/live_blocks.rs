@@ -1,5 +1,7 @@
 //! The live blocks of one moment by address, and the pages under them.
 
+mod by_address;
+
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -9,7 +11,8 @@ use tracehound_format::record::Kind;
 use super::Result;
 use super::amounts::ranges;
 use super::filter::Selection;
-use super::scan::{Also, BLOCK, Picker};
+use super::scan::{Also, BLOCK, Picker, RowTest};
+use by_address::{AddressShares, FoundBlocks};
 use tracehound_index::block_extents::AllocatorModel;
 use tracehound_index::{Cancel, Position, Trace};
 
@@ -34,13 +37,10 @@ pub const NO_ROW: u64 = u64::MAX;
 /// # Errors
 /// When cancelled.
 pub fn placed_blocks(trace: &Trace, place: Position, cancel: &Cancel) -> Result<Vec<PlacedBlock>> {
+    let placed = |(start, size)| PlacedBlock { start, size, row: NO_ROW, origin: u32::MAX };
+    let existing = trace.existing_blocks(place).into_iter().map(placed);
     let mut blocks = live_blocks(trace, place, cancel)?;
-    let existing = trace.existing_blocks(place);
-    if !existing.is_empty() {
-        let placed = |(start, size)| PlacedBlock { start, size, row: NO_ROW, origin: u32::MAX };
-        blocks.extend(existing.into_iter().map(placed));
-        sort(&mut blocks);
-    }
+    by_address::add(&mut blocks, existing);
     Ok(blocks)
 }
 
@@ -62,39 +62,80 @@ pub fn live_blocks_of(
     place: Position,
     cancel: &Cancel,
 ) -> Result<Vec<PlacedBlock>> {
-    let test = selection.rows(trace);
-    let is_pool = pools(trace);
-    let origins = &trace.columns().alloc_origin;
-    let parts: Vec<Vec<PlacedBlock>> = ranges(0, place.allocs)
-        .into_par_iter()
-        .map(|range| {
-            let mut picker = Picker::new(&test, Also::LiveAt(place.frees));
-            let mut blocks = Vec::new();
-            for (at, start) in range.clone().step_by(BLOCK).enumerate() {
-                if at.is_multiple_of(256) {
-                    cancel.check()?;
-                }
-                for &offset in picker.pick(start, (start + BLOCK as u64).min(range.end)) {
-                    let row = start + u64::from(offset);
-                    let origin = origins.get(row as usize).copied().unwrap_or(u32::MAX);
-                    if is_pool.get(origin as usize) == Some(&false) {
-                        let (start, size) = (trace.address_of(row), trace.size_of(row));
-                        blocks.push(PlacedBlock { start, size, row, origin });
-                    }
-                }
-            }
-            Ok(blocks)
-        })
-        .collect::<Result<_>>()?;
-    let mut blocks = parts.concat();
-    cancel.check()?;
-    sort(&mut blocks);
-    Ok(blocks)
+    LiveScan::new(trace, selection, place, cancel).by_address()
 }
 
-/// Sorts by address, then by row. One number is compared without a branch, two are not.
-fn sort(blocks: &mut [PlacedBlock]) {
-    blocks.par_sort_unstable_by_key(|block| u128::from(block.start) << 64 | u128::from(block.row));
+/// Blocks of rows whose addresses say how all of them lie.
+const SAMPLED: u64 = 256;
+
+/// Finds the live blocks of rows.
+struct LiveScan<'a> {
+    trace: &'a Trace,
+    test: RowTest<'a>,
+    /// By origin.
+    is_pool: Vec<bool>,
+    place: Position,
+    cancel: &'a Cancel,
+}
+
+impl<'a> LiveScan<'a> {
+    fn new(trace: &'a Trace, selection: &Selection, place: Position, cancel: &'a Cancel) -> Self {
+        Self { trace, test: selection.rows(trace), is_pool: pools(trace), place, cancel }
+    }
+
+    /// Calls `each` for the rows of live blocks, with their origins.
+    fn each(&self, rows: Range<u64>, mut each: impl FnMut(u64, u32)) -> Result<()> {
+        let origins = &self.trace.columns().alloc_origin;
+        let mut picker = Picker::new(&self.test, Also::LiveAt(self.place.frees));
+        for (at, start) in rows.clone().step_by(BLOCK).enumerate() {
+            if at.is_multiple_of(256) {
+                self.cancel.check()?;
+            }
+            for &offset in picker.pick(start, (start + BLOCK as u64).min(rows.end)) {
+                let row = start + u64::from(offset);
+                let origin = origins.get(row as usize).copied().unwrap_or(u32::MAX);
+                if self.is_pool.get(origin as usize) == Some(&false) {
+                    each(row, origin);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All of them.
+    fn by_address(&self) -> Result<Vec<PlacedBlock>> {
+        let shares = self.shares()?;
+        let find = |rows: Range<u64>| {
+            let mut found = FoundBlocks::new(&shares, rows.start);
+            self.each(rows, |row, origin| {
+                let code = self.trace.columns().alloc_size.get(row as usize).copied().unwrap_or(0);
+                let (start, size) = (self.trace.address_of(row), self.trace.size_of_code(code, || row));
+                found.push(PlacedBlock { start, size, row, origin }, code);
+            })?;
+            Ok(found)
+        };
+        let parts: Vec<FoundBlocks<'_>> =
+            ranges(0, self.place.allocs).into_par_iter().map(find).collect::<Result<_>>()?;
+        self.cancel.check()?;
+        Ok(shares.sorted(&parts, |code, row| self.trace.size_of_code(code, || row)))
+    }
+
+    /// Shares of the address space for these blocks.
+    fn shares(&self) -> Result<AddressShares> {
+        let allocs = self.place.allocs;
+        let sampled = allocs.div_ceil(BLOCK as u64).min(SAMPLED);
+        let sample = |number: u64| {
+            let (start, mut found) = (allocs * number / sampled, Vec::new());
+            let rows = start..(start + BLOCK as u64).min(allocs);
+            self.each(rows, |row, _| found.push(self.trace.address_of(row)))?;
+            Ok(found)
+        };
+        let sample: Vec<Vec<u64>> = (0..sampled).into_par_iter().map(sample).collect::<Result<_>>()?;
+        let sample = sample.concat();
+        let rows = (sampled * BLOCK as u64).min(allocs).max(1);
+        let count = u128::from(allocs) * sample.len() as u128 / u128::from(rows);
+        Ok(AddressShares::new(sample, count as u64))
+    }
 }
 
 fn pools(trace: &Trace) -> Vec<bool> {
@@ -175,15 +216,15 @@ pub struct BlockPages {
 pub struct PageWalk<'a> {
     blocks: &'a [PlacedBlock],
     model: AllocatorModel,
-    page_bytes: u64,
+    pages: Pages,
     at: usize,
 }
 
 impl<'a> PageWalk<'a> {
-    /// At the start.
+    /// At the start. A page has a power of two of bytes.
     #[must_use]
     pub const fn new(blocks: &'a [PlacedBlock], model: AllocatorModel, page_bytes: u64) -> Self {
-        Self { blocks, model, page_bytes, at: 0 }
+        Self { blocks, model, pages: Pages::new(page_bytes), at: 0 }
     }
 
     /// A walk over the runs from this block on.
@@ -199,43 +240,44 @@ impl<'a> PageWalk<'a> {
         blocks.skip_while(|&at| at == 0).find_map(|at| {
             let (before, block) = (self.blocks.get(at - 1)?, self.blocks.get(at)?);
             let start = self.extent(at, block).start;
-            let page = start - start % self.page_bytes;
+            let page = self.pages.start(start);
             (self.extent(at - 1, before).end <= page).then_some((at, page))
         })
     }
 
     /// Calls `each` for every block in a run of whole pages.
+    #[inline]
     pub fn run(&mut self, run: Range<u64>, mut each: impl FnMut(BlockPages)) {
         // No block but the one before can reach into the run: the sizes of those before it are counted from its start.
         while self.blocks.get(self.at).is_some_and(|block| self.extent(self.at, block).end <= run.start) {
             self.at += 1;
         }
         let (mut covered, mut next_page, mut at) = (run.start, run.start, self.at);
-        while let Some(block) = self.blocks.get(at) {
-            let extent = self.extent(at, block);
-            if extent.start >= run.end {
-                break;
-            }
-            let (from, to) = (extent.start.max(covered), extent.end.min(run.end));
+        let Some(mut block) = self.blocks.get(at) else { return };
+        let mut extent = self.model.extent(block.start, block.size);
+        while extent.start < run.end {
+            let next = self.blocks.get(at + 1);
+            let behind = next.map(|next| self.model.extent(next.start, next.size));
+            let limit = behind.as_ref().map_or(u64::MAX, |behind| behind.start.max(least_end(block)));
+            let (from, to) = (extent.start.max(covered), extent.end.min(limit).min(run.end));
             if from < to {
                 let live_from = block.start.max(from);
                 let live_to = block.start.saturating_add(block.size).min(to);
-                let first = from - from % self.page_bytes;
-                let end = to.next_multiple_of(self.page_bytes);
-                let fresh = end.saturating_sub(first.max(next_page)) / self.page_bytes;
+                let (first, end) = (self.pages.start(from), self.pages.end(to));
                 each(BlockPages {
                     block: at,
                     first,
-                    pages: (end - first) / self.page_bytes,
+                    pages: self.pages.count(end - first),
                     weight: 1,
-                    fresh,
+                    fresh: self.pages.count(end.saturating_sub(first.max(next_page))),
                     live: live_to.saturating_sub(live_from),
                     extent: to - from,
                 });
                 covered = to;
                 next_page = next_page.max(end);
             }
-            at += 1;
+            let (Some(next), Some(behind)) = (next, behind) else { break };
+            (block, extent, at) = (next, behind, at + 1);
         }
     }
 
@@ -243,14 +285,44 @@ impl<'a> PageWalk<'a> {
     #[must_use]
     pub fn extent(&self, at: usize, block: &PlacedBlock) -> Range<u64> {
         let extent = self.model.extent(block.start, block.size);
-        let least = block.start.saturating_add(block.size.max(1));
         match self.blocks.get(at + 1) {
             Some(next) => {
-                let limit = self.model.extent(next.start, next.size).start.max(least);
+                let limit = self.model.extent(next.start, next.size).start.max(least_end(block));
                 extent.start..extent.end.min(limit)
             }
             None => extent,
         }
+    }
+}
+
+/// Where a block's extent ends at the earliest.
+fn least_end(block: &PlacedBlock) -> u64 {
+    block.start.saturating_add(block.size.max(1))
+}
+
+/// Pages of one size.
+#[derive(Debug, Clone, Copy)]
+struct Pages {
+    bits: u32,
+}
+
+impl Pages {
+    const fn new(bytes: u64) -> Self {
+        Self { bits: bytes.trailing_zeros() }
+    }
+
+    /// Where the page of an address begins.
+    const fn start(self, address: u64) -> u64 {
+        address >> self.bits << self.bits
+    }
+
+    /// Where a range that ends at an address ends, in whole pages.
+    const fn end(self, address: u64) -> u64 {
+        self.start(address.saturating_add((1 << self.bits) - 1))
+    }
+
+    const fn count(self, bytes: u64) -> u64 {
+        bytes >> self.bits
     }
 }
 

@@ -8,7 +8,7 @@ mod held_pages;
 mod page_groups;
 mod slabs;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rustc_hash::FxHashMap;
 use tracehound_api::ledger::Basis;
@@ -52,7 +52,11 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     let window = Window { at: params.at.clone().or(Some(TimeExpr::End)), ..Window::default() };
     let window = window.resolve(trace, &Selection::all(), cancel)?;
     let (at_ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));
-    let held = HeldPages::new(trace, params.unit, (params.at.as_ref(), params.before), at_ns, place, cancel)?;
+    let held = || HeldPages::new(trace, params.unit, (params.at.as_ref(), params.before), at_ns, place, cancel);
+    // The tree of functions is made meanwhile; it stays with the snapshot.
+    let tree = || if params.by == PinGroup::Function { trace.frame_tree(symbols, cancel).map(drop) } else { Ok(()) };
+    let (held, tree) = rayon::join(held, tree);
+    let (held, ()) = (held?, tree?);
     let page_bytes = held.page_bytes;
     let groups = Groups::new(trace, symbols, params.by, held.at_ns, cancel)?;
     let mut found = PinnedPages::default();
@@ -223,6 +227,7 @@ impl Groups {
         Ok((of_key, own_group))
     }
 
+    #[inline]
     fn key_of(&self, block: &PlacedBlock) -> u32 {
         match self.by {
             PinGroup::Age if block.row == NO_ROW => 0,
@@ -243,7 +248,8 @@ impl Groups {
         page_bytes: u64,
     ) -> Vec<(PinRow, u64)> {
         let own = self.own_bytes(sums);
-        let mut groups: HashMap<u32, PinSum> = HashMap::new();
+        // In order, as rows that are alike keep it.
+        let mut groups: BTreeMap<u32, PinSum> = BTreeMap::new();
         for (key, sum) in (0..).zip(&sums.by_key).filter(|(_, sum)| sum.blocks > 0) {
             for &group in self.keys.of(key) {
                 groups.entry(group).or_default().join(sum);

@@ -303,7 +303,12 @@ impl Also {
             Self::Nothing => {}
             Self::LiveAt(place) => {
                 let place = (*place).min(seen);
-                by_free(trace, from, cells, keep, |free| free >= place);
+                // Rows and places are mostly so near that the codes of the links say which comes first.
+                let distance = place.wrapping_sub(from).cast_signed();
+                match i32::try_from(distance).ok().filter(|distance| distance.unsigned_abs() < NEAR) {
+                    Some(distance) => live_behind(trace, (from, distance), place, cells, keep),
+                    None => by_free(trace, from, cells, keep, |free| free >= place),
+                }
             }
             Self::Temporary => {
                 let lifetime_classes = trace.ledgers().lifetime_class.cells().get(rows).unwrap_or_default();
@@ -316,6 +321,31 @@ impl Also {
                 let first = ordinals.start.min(seen);
                 let len = ordinals.end.min(seen) - first;
                 by_free(trace, from, cells, keep, |free| free.wrapping_sub(first) < len);
+            }
+        }
+    }
+}
+
+/// Distances below have room for a position in a block beside them.
+const NEAR: u32 = (1 << 31) - 2 * BLOCK as u32;
+
+/// Takes out of `keep`, which is about allocations from row `from` on, those whose free comes before `place`, which is
+/// `distance` behind `from`. As [`by_free`], but in numbers of four bytes, of which a processor compares several at once.
+fn live_behind(trace: &Trace, (from, distance): (u64, i32), place: u64, cells: &[AtomicU32], keep: &mut [u8]) {
+    let mut codes = [links::NONE; BLOCK];
+    for (code, cell) in codes.iter_mut().zip(cells) {
+        *code = u32::load(cell);
+    }
+    let mut any_far = 0;
+    for (at, (keep, &code)) in keep.iter_mut().zip(&codes).enumerate() {
+        let link = links::near(0, code) as i32;
+        any_far |= u8::from(code == links::FAR);
+        *keep &= u8::from(link >= distance - at as i32) | u8::from(code == links::NONE) | u8::from(code == links::FAR);
+    }
+    if any_far > 0 {
+        for ((keep, &code), row) in keep.iter_mut().zip(&codes).zip(from..) {
+            if *keep != 0 && code == links::FAR {
+                *keep = u8::from(trace.free_behind(row, code) >= place);
             }
         }
     }

@@ -384,6 +384,8 @@ impl RecordingSymbols for Symbolizer {
         self.locate_modules(trace, &places);
         self.look_up(&places, cancel)?;
         let mut state = self.write();
+        // What is known of modules may have changed.
+        state.nameless.clear();
         for (location, place) in places {
             state.settle(trace, location, place);
             if matches!(place, CallSite::Nowhere(_)) {

@@ -30,6 +30,8 @@ pub(super) struct Symbolization {
     pub(super) nowhere: HashMap<LocationId, usize>,
     pub(super) functions: Vec<FunctionFacts>,
     function_ids: HashMap<FunctionKey, FunctionId>,
+    /// Kind and language of functions without a name and a file, by module; of the look-ups at hand.
+    pub(super) nameless: HashMap<Option<u32>, (CodeKind, Option<SourceLanguage>)>,
     /// First addresses of functions that nothing else tells apart.
     pub(super) starts: HashMap<FunctionId, u64>,
     pub(super) files: Vec<Arc<str>>,
@@ -211,6 +213,32 @@ impl Symbolization {
         SymbolFrame { function, file, line, inlined: false }
     }
 
+    /// Kind and language of a function of a module.
+    fn code_of(
+        &self,
+        trace: &Trace,
+        module: Option<u32>,
+        name: Option<&str>,
+        file: Option<&str>,
+    ) -> (CodeKind, Option<SourceLanguage>) {
+        let located = module.and_then(|module| self.modules.get(&module));
+        let recorded = module.and_then(|module| trace.modules().get(module as usize));
+        let path = recorded.map_or("".into(), |module| String::from_utf8_lossy(&module.path));
+        let is_interpreter = module.is_some_and(|module| trace.interpreter().has_module(module));
+        let kind = match CodeKind::of(name, file, located.map(|known| &*known.name)).in_module(&path) {
+            CodeKind::Program if is_interpreter => CodeKind::Library,
+            kind => kind,
+        };
+        let language = if recorded.is_some_and(ModuleFacts::is_interpreted) {
+            Some(SourceLanguage::Python)
+        } else if located.is_some_and(|known| known.located.is_go) {
+            SourceLanguage::in_go_module(name, file)
+        } else {
+            SourceLanguage::of(name, file)
+        };
+        (kind, language)
+    }
+
     /// The id of a function at an address. `calls` is the file of its calls, if that is to tell it from others.
     fn function_id(
         &mut self,
@@ -236,21 +264,18 @@ impl Symbolization {
             let name = function.name.clone();
             let fallback = name.clone().unwrap_or_else(|| format!("{:#x}", address.wrapping_add(1)).into());
             let declared = function.declared.as_ref();
-            let module_name = module.and_then(|module| self.modules.get(&module)).map(|known| &*known.name);
             let file = declared.map(|(file, _)| file).or(function.file.as_ref());
-            let is_interpreter = module.is_some_and(|module| trace.interpreter().has_module(module));
-            let recorded = module.and_then(|module| trace.modules().get(module as usize));
-            let path = recorded.map_or("".into(), |module| String::from_utf8_lossy(&module.path));
-            let kind = match CodeKind::of(name.as_deref(), file.map(|file| &**file), module_name).in_module(&path) {
-                CodeKind::Program if is_interpreter => CodeKind::Library,
-                kind => kind,
-            };
-            let language = if recorded.is_some_and(ModuleFacts::is_interpreted) {
-                Some(SourceLanguage::Python)
-            } else if module.and_then(|module| self.modules.get(&module)).is_some_and(|known| known.located.is_go) {
-                SourceLanguage::in_go_module(name.as_deref(), file.map(|file| &**file))
-            } else {
-                SourceLanguage::of(name.as_deref(), file.map(|file| &**file))
+            let (kind, language) = match (&name, file) {
+                // Of code without names there can be very much.
+                (None, None) => match self.nameless.get(&module) {
+                    Some(&known) => known,
+                    None => {
+                        let found = self.code_of(trace, module, None, None);
+                        self.nameless.insert(module, found);
+                        found
+                    }
+                },
+                _ => self.code_of(trace, module, name.as_deref(), file.map(|file| &**file)),
             };
             let line = declared.map(|&(_, line)| line).filter(|&line| line > 0);
             let file = declared.map(|(file, _)| self.file_id(file));

@@ -1,14 +1,17 @@
 //! Sites that grew until the program ended and were freed then: no block of them is left, so no list of leaks has them.
 
-use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::Left;
 use super::site_verdicts::{JUDGES, are_worth_keeping, verdicts};
-use crate::amounts::{Signed, SumKey, SumQuery};
+use crate::amounts::{Signed, SumKey, SumQuery, ranges};
 use crate::filter::Selection;
+use crate::trend::group_of_origins;
 use crate::{Result, trend};
 use tracehound_api::Amount;
 use tracehound_api::leaks::{Verdict, VerdictKind};
@@ -76,25 +79,46 @@ pub fn find(trace: &Trace, selection: &Selection, cancel: &Cancel) -> Result<Vec
     sites.truncate(MOST);
     let ids: Vec<u32> = sites.iter().map(|s| s.0).collect();
     let verdicts = verdicts(trace, selection, &ids, &vec![Left::default(); ids.len()], cancel)?;
-    let mut rows: HashMap<u32, (u64, u64)> = HashMap::new();
-    if !ids.is_empty() {
-        let wanted: HashSet<u32> = ids.iter().copied().collect();
-        for row in 0..trace.alloc_count() {
-            if row % (1 << 16) == 0 {
-                cancel.check()?;
-            }
-            let site = trace.site_amount(row).0;
-            if wanted.contains(&site) {
-                rows.entry(site).or_insert((row, row)).1 = row;
-            }
-        }
-    }
-    let grown = sites.into_iter().zip(verdicts);
-    let grown = grown.filter(|(_, verdict)| verdict.kind == VerdictKind::Growing && verdict.freed_at_exit);
-    let times = |&(first, last): &(u64, u64)| (trace.born_ns(first), trace.born_ns(last));
-    let found = grown.map(|((site, amount), verdict)| {
-        let (first_ns, last_ns) = rows.get(&site).map_or((0, 0), times);
+    let rows = first_and_last(trace, &ids, cancel)?;
+    let grown = sites.into_iter().zip(verdicts).zip(rows);
+    let grown = grown.filter(|((_, verdict), _)| verdict.kind == VerdictKind::Growing && verdict.freed_at_exit);
+    let times = |(first, last): (u64, u64)| (trace.born_ns(first), trace.born_ns(last));
+    let found = grown.map(|(((site, amount), verdict), rows)| {
+        let (first_ns, last_ns) = rows.map_or((0, 0), times);
         FreedLate { site, bytes: amount.bytes, count: amount.count, first_ns, last_ns, verdict }
     });
     Ok(found.collect())
+}
+
+/// Rows of the first and the last allocation of each of some sites.
+fn first_and_last(trace: &Trace, sites: &[u32], cancel: &Cancel) -> Result<Vec<Option<(u64, u64)>>> {
+    let mut rows: Vec<Option<(u64, u64)>> = vec![None; sites.len()];
+    if sites.is_empty() {
+        return Ok(rows);
+    }
+    let numbers: FxHashMap<u32, u32> = sites.iter().copied().zip(0..).collect();
+    let number_of = group_of_origins(trace, |site| numbers.get(&site).copied());
+    let origins = &trace.columns().alloc_origin;
+    let find = |range: Range<u64>| {
+        let mut rows: Vec<Option<(u64, u64)>> = vec![None; sites.len()];
+        for row in range {
+            if row.is_multiple_of(1 << 16) {
+                cancel.check()?;
+            }
+            let origin = origins.get(row as usize).copied().unwrap_or(u32::MAX);
+            let number = number_of.get(origin as usize).copied().unwrap_or(u32::MAX);
+            if let Some(rows) = rows.get_mut(number as usize) {
+                rows.get_or_insert((row, row)).1 = row;
+            }
+        }
+        Ok(rows)
+    };
+    let parts: Vec<_> = ranges(0, trace.alloc_count()).into_par_iter().map(find).collect::<Result<_>>()?;
+    for part in parts {
+        for (rows, part) in rows.iter_mut().zip(part) {
+            // Parts are in the order of rows.
+            *rows = rows.map_or(part, |(first, last)| Some((first, part.map_or(last, |(_, last)| last))));
+        }
+    }
+    Ok(rows)
 }

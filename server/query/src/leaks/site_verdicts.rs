@@ -47,6 +47,9 @@ pub fn verdicts(
     left: &[Left],
     cancel: &Cancel,
 ) -> Result<Vec<Verdict>> {
+    if sites.is_empty() {
+        return Ok(Vec::new());
+    }
     let everything = Resolved::whole(trace);
     let count = if sites.len() > MANY_SITES { FEWER_MOMENTS } else { MOMENTS };
     let moments = trend::moments(trace, &everything, count);

@@ -49,8 +49,9 @@ pub struct KeyGroups {
     /// Groups that most keys share, in order.
     common: Vec<u32>,
     /// Without the common ones, where a key has all of these.
-    rest: Vec<Vec<u32>>,
+    rest: Lists,
     has_common: Vec<bool>,
+    all_have_common: bool,
     count: usize,
 }
 
@@ -69,12 +70,13 @@ impl KeyGroups {
         for groups in sharing {
             keep_those_of(&mut common, groups);
         }
-        let without = |(groups, has): (&Vec<u32>, &bool)| {
+        let mut rest = Lists::default();
+        for (groups, has) in of_key.iter().zip(&has_common) {
             let is_rest = |group: &u32| !has || common.binary_search(group).is_err();
-            groups.iter().copied().filter(is_rest).collect()
-        };
-        let rest = of_key.iter().zip(&has_common).map(without).collect();
-        Self { of_key, own, common, rest, has_common, count }
+            rest.push(groups.iter().copied().filter(is_rest));
+        }
+        let all_have_common = has_common.iter().all(|has| *has);
+        Self { of_key, own, common, rest, has_common, all_have_common, count }
     }
 
     /// Groups of a key, in order.
@@ -93,7 +95,7 @@ impl KeyGroups {
     }
 
     fn rest(&self, key: u32) -> &[u32] {
-        self.rest.get(key as usize).map(Vec::as_slice).unwrap_or_default()
+        self.rest.of(key)
     }
 
     fn has_common(&self, key: u32) -> bool {
@@ -103,11 +105,40 @@ impl KeyGroups {
 
 /// Keeps those of some groups that are among others; both are in order.
 fn keep_those_of(groups: &mut Vec<u32>, of: &[u32]) {
-    let mut of = of.iter().copied().peekable();
-    groups.retain(|&group| {
-        while of.next_if(|&other| other < group).is_some() {}
-        of.peek() == Some(&group)
-    });
+    let (mut kept, mut at) = (0, 0);
+    for number in 0..groups.len() {
+        let group = groups[number];
+        while at < of.len() && of[at] < group {
+            at += 1;
+        }
+        if at < of.len() && of[at] == group {
+            groups[kept] = group;
+            kept += 1;
+        }
+    }
+    groups.truncate(kept);
+}
+
+/// One list of numbers for each key, behind one another.
+#[derive(Debug, Clone, Default)]
+struct Lists {
+    items: Vec<u32>,
+    /// Where the list of each key ends.
+    ends: Vec<usize>,
+}
+
+impl Lists {
+    fn push(&mut self, list: impl Iterator<Item = u32>) {
+        self.items.extend(list);
+        self.ends.push(self.items.len());
+    }
+
+    #[inline]
+    fn of(&self, key: u32) -> &[u32] {
+        let Some(&end) = self.ends.get(key as usize) else { return &[] };
+        let start = (key as usize).checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        self.items.get(start..end).unwrap_or_default()
+    }
 }
 
 /// Groups that own the blocks of a page.
@@ -150,6 +181,8 @@ pub struct PageGroups<'a> {
     groups: Vec<u32>,
     has_common: bool,
     owners: Owners,
+    /// No further block changes what is known of the page at hand.
+    is_settled: bool,
     /// Number of the last page that each key was on.
     seen: Vec<u64>,
     page_number: u64,
@@ -170,6 +203,7 @@ impl<'a> PageGroups<'a> {
             groups: Vec::new(),
             has_common: false,
             owners: Owners::None,
+            is_settled: false,
             seen: vec![0; keys.len()],
             page_number: 0,
             last_block: None,
@@ -177,17 +211,23 @@ impl<'a> PageGroups<'a> {
     }
 
     /// A block of a key and a row reaches into pages, which come by address.
+    #[inline]
     pub fn add(&mut self, key: u32, found: BlockPages, page_bytes: u64, row: u64) {
         if let Some(sum) = self.by_key.get_mut(key as usize) {
-            let is_same = self.last_block == Some(found.block);
-            let allocated = if row == NO_ROW { 0 } else { row + 1 };
-            let blocks = u64::from(!is_same);
-            sum.join(&PinSum { bytes: found.extent, blocks, pages: 0, first: allocated, last: allocated });
+            sum.bytes += found.extent;
+            if self.last_block != Some(found.block) {
+                let allocated = if row == NO_ROW { 0 } else { row + 1 };
+                sum.first = if sum.blocks == 0 { allocated } else { sum.first.min(allocated) };
+                sum.last = sum.last.max(allocated);
+                sum.blocks += 1;
+            }
         }
         self.last_block = Some(found.block);
         let (mut first, mut left) = (found.first, found.pages);
         if self.open.is_some_and(|(page, _)| page == first) {
-            self.join_page(key);
+            if !self.is_settled {
+                self.join_page(key);
+            }
             first += page_bytes;
             left -= 1;
         }
@@ -211,6 +251,7 @@ impl<'a> PageGroups<'a> {
         self.groups.clear();
         self.groups.extend_from_slice(self.keys.rest(key));
         self.owners = Owners::One(self.keys.own(key));
+        self.is_settled = false;
     }
 
     /// Whether the key was not yet on the page at hand.
@@ -228,9 +269,6 @@ impl<'a> PageGroups<'a> {
             self.owners = self.owners.with(keys.own(key));
         }
         if self.has_common && keys.has_common(key) {
-            if self.groups.is_empty() {
-                return;
-            }
             keep_those_of(&mut self.groups, keys.rest(key));
         } else {
             if self.has_common {
@@ -240,6 +278,8 @@ impl<'a> PageGroups<'a> {
             }
             keep_those_of(&mut self.groups, keys.of(key));
         }
+        let none_left = self.groups.is_empty() && (!self.has_common || keys.all_have_common);
+        self.is_settled = none_left && self.owners == Owners::More;
     }
 
     /// The page at hand gets no further blocks.

@@ -176,6 +176,10 @@ pub fn pinned_agrees(trace: &Trace, ask: &Ask) {
     for unit in [PinUnit::Page, PinUnit::Huge] {
         pinned_in_units_agrees(trace, ask, unit);
     }
+    // Sites that are alike in all figures have one order, too.
+    let by = tracehound_api::pins::PinGroup::Site;
+    let sites = || pins::run(trace, &Names, &pins::PinsParams { by, ..pins::PinsParams::default() }, &no()).unwrap();
+    assert_eq!(format!("{:?}", sites().rows), format!("{:?}", sites().rows));
 }
 
 fn pinned_in_units_agrees(trace: &Trace, ask: &Ask, unit: PinUnit) {
