@@ -79,6 +79,13 @@ test.runIf(real)(
       expect(await sides.nth(i).textContent()).toContain(["memory-shop.dat", "memory-bazaar.dat"][i]);
       expect(await sides.nth(i).locator(".flag").count()).toBe(1);
     }
+    // The peak is what is compared where nobody chose anything, too.
+    const places = () =>
+      sides.locator(".flag").evaluateAll((flags) => flags.map((flag) => (flag as HTMLElement).style.left));
+    const ofPeaks = await places();
+    await page.goto(page.url().replace("&metric=peak", ""));
+    await settled(page);
+    await expect.poll(places).toEqual(ofPeaks);
     // They stand below one another, as wide as the timeline over the views.
     const left = (selector: string) =>
       page

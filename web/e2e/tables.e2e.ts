@@ -285,3 +285,26 @@ test("churn is saved as CSV in the order of the table, as far as the search lets
   for (const line of lines) expect(line.split(",")[name]).toContain("_");
   expect(lines.length).toBe(Number(await page.getByRole("grid").getAttribute("aria-rowcount")) - 1);
 });
+
+test("the column that decides the order shows its whole name and the sign of the order", async () => {
+  for (const [view, sort] of [
+    ["sites", "live"],
+    ["sites", "allocated"],
+    ["sites", "freed"],
+    ["sites", "leaked"],
+    ["sites", "at_peak"],
+    ["sites", "temporary"],
+    ["threads", "allocated"],
+    ["threads", "temporary"],
+  ]) {
+    const page = await open(`/r/${shop}/${view}?sort=${sort}`);
+    await settled(page);
+    const cut = await page
+      .locator("[role=columnheader][aria-sort]")
+      .evaluateAll((heads) =>
+        heads.filter((head) => head.scrollWidth > head.clientWidth).map((head) => head.textContent),
+      );
+    expect(cut, `${view} by ${sort}`).toEqual([]);
+    await page.close();
+  }
+});

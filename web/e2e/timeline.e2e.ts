@@ -281,3 +281,25 @@ test.runIf(!inject("mock"))("marks and pauses of the recording are drawn, and re
   await page.keyboard.press("[");
   await expect.poll(() => searchOf(page).at).toBe(info.marks[0]?.t_ns);
 });
+
+test("a drag that goes on is answered while it goes on, by a server that is slower than the drag", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.route("**/flamegraph?**", async (route) => {
+    await new Promise((done) => setTimeout(done, 200));
+    await route.continue().catch(() => undefined);
+  });
+  const drawn = () => page.locator(".flame-chart").evaluate((chart) => Number((chart as HTMLElement).dataset["drawn"]));
+  const box = await page.locator(".timeline-surface").boundingBox();
+  if (!box) throw new Error("there is no timeline");
+  const x = (part: number) => box.x + 70 + part * (box.width - 94);
+  const before = await drawn();
+  await page.mouse.move(x(0.1), box.y + 40);
+  await page.mouse.down();
+  for (let i = 0; i < 60; i += 1) {
+    await page.mouse.move(x(0.2 + i / 100), box.y + 40);
+    await page.waitForTimeout(40);
+  }
+  expect((await drawn()) - before).toBeGreaterThan(3);
+  await page.mouse.up();
+});

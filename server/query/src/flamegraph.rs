@@ -218,17 +218,21 @@ impl<'a> TopDown<'a> {
             own.map(|(value, other)| Below { value, other, weight: value.unsigned_abs(), size: 0 }).collect();
         for row in (1..rows.len()).rev() {
             let Below { value, other, weight, size } = rows[row];
+            // Most rows, in a short window: their callers, which are anywhere, are not looked at.
+            if (weight, other) == (0, 0) {
+                continue;
+            }
+            let above = &mut rows[shape.parent[row] as usize];
             // Blocks of no bytes have no width, but they are blocks.
-            rows[shape.parent[row] as usize].other += other;
+            above.other += other;
             if weight == 0 {
                 continue;
             }
             let size = size.saturating_add(1);
-            rows[row].size = size;
-            let above = &mut rows[shape.parent[row] as usize];
             above.value += value;
             above.weight += weight;
             above.size = above.size.saturating_add(size);
+            rows[row].size = size;
         }
         Self { shape, rows }
     }

@@ -2,6 +2,7 @@
 
 import type { DiffFlamegraph, FlameFrame, Flamegraph, Frame } from "../api/types.ts";
 import { plural } from "./format.ts";
+import { finished } from "./in-steps.ts";
 
 export interface FlameNode {
   /** Row of the document; what drawing and focus refer to. */
@@ -71,9 +72,14 @@ export function buildDiffTree({ rows, frames }: DiffFlamegraph): FlameNode | und
  * `depth` is the root's.
  */
 export function buildTree(document: Flamegraph, depth = 0): FlameNode | undefined {
-  const { rows, frames } = document;
+  return finished(treeSteps(document, depth));
+}
+
+/** The same in steps of some thousand rows: a large tree takes longer than a page may stand still. */
+export function* treeSteps({ rows, frames }: Flamegraph, depth = 0): Generator<void, FlameNode | undefined> {
   const nodes: FlameNode[] = [];
   for (let row = 0; row < rows.id.length; row += 1) {
+    if (row % STEP_ROWS === STEP_ROWS - 1) yield;
     const frameIndex = rows.frame[row];
     const parent = row === 0 ? undefined : nodes[rows.parent[row] ?? 0];
     const node: FlameNode = {
@@ -93,12 +99,16 @@ export function buildTree(document: Flamegraph, depth = 0): FlameNode | undefine
     nodes.push(node);
   }
   for (let row = nodes.length - 1; row >= 0; row -= 1) {
+    if (row % STEP_ROWS === 0) yield;
     const node = nodes[row];
     if (node) finish(node);
   }
   if (nodes[0]) inRows.set(nodes[0], nodes);
   return nodes[0];
 }
+
+/** Rows of a step. */
+const STEP_ROWS = 4096;
 
 /** The nodes of a tree by row, where the tree was made of a document. */
 const inRows = new WeakMap<FlameNode, readonly FlameNode[]>();

@@ -15,3 +15,17 @@ export function memoryMoment(search: PageSearch, info: Info | undefined, running
   const end = info?.process.duration_ns ?? 0;
   return search.at ?? effectiveWindow(search)?.to ?? (running ? end : (info?.peak_rss?.at_ns ?? end));
 }
+
+const BETWEEN_TWO = ["peak", "live", "leaked", "allocated", "temporary"] as const;
+
+/**
+ * What two recordings are compared by. Of programs that have ended, what is live is what they leaked: the peak is the
+ * better first question.
+ */
+export function metricOfTwo(
+  { metric, at }: Pick<PageSearch, "metric" | "at">,
+  isRunning: boolean,
+): (typeof BETWEEN_TWO)[number] {
+  const usual = at === undefined && !isRunning ? "peak" : "live";
+  return BETWEEN_TWO.find((known) => known === metric) ?? usual;
+}

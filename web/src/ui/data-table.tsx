@@ -6,7 +6,6 @@ import {
   tableFeatures,
   useTable,
 } from "@tanstack/react-table";
-import { useVirtualizer } from "@tanstack/react-virtual";
 import {
   type ComponentProps,
   type CSSProperties,
@@ -18,8 +17,9 @@ import {
   useState,
 } from "react";
 import { choose, compareBy, isDescending, type SortKey, writeKeys } from "../lib/sorting.ts";
+import { useFixedRows } from "./fixed-rows.ts";
 import { useLit } from "./lit.ts";
-import { longScroll, offsetFor, scrollOptions } from "./long-scroll.ts";
+import { longScroll, offsetFor } from "./long-scroll.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "./menu.tsx";
 import type { Sorting } from "./sorting.ts";
 import { usePrinting } from "./use-printing.ts";
@@ -161,21 +161,14 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
   const long = useRef(longScroll(0, 0));
   long.current = longScroll(count * rowHeight, scroller.current?.clientHeight ?? 0);
   const { speed } = long.current;
-  const virtual = useVirtualizer({
-    ...scrollOptions(long),
-    count,
-    getScrollElement: () => scroller.current,
-    estimateSize: () => rowHeight,
-    overscan: 12,
-  });
-  const onScreen = useRef<ReturnType<typeof virtual.getVirtualItems>>([]);
-  if (!printing) onScreen.current = virtual.getVirtualItems();
-  const items = onScreen.current;
-  const offset = virtual.scrollOffset ?? 0;
+  const seen = useFixedRows(scroller, long, count, rowHeight);
+  const onScreen = useRef(seen);
+  if (!printing) onScreen.current = seen;
+  const { first: firstShown, end, offset } = onScreen.current;
+  const items = Array.from({ length: end - firstShown }, (_, i) => firstShown + i);
   // Pixels by which rows stand above their place among all rows.
   const lift = speed === 1 ? 0 : offset - offset / speed;
-  const last = items.at(-1)?.index ?? -1;
-  const firstShown = items[0]?.index ?? 0;
+  const last = end > firstShown ? end - 1 : -1;
   useEffect(() => {
     if (last >= 0) onRange?.(firstShown, last);
   }, [firstShown, last, onRange]);
@@ -190,8 +183,11 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
     const next = Math.max(0, Math.min(count - 1, index));
     setFocused(next);
     const box = scroller.current;
-    if (speed === 1 || !box) virtual.scrollToIndex(next);
-    else box.scrollTop = offsetFor(next * rowHeight, rowHeight, offset, box.clientHeight) / speed;
+    if (box) {
+      const from = box.scrollTop * speed;
+      const to = offsetFor(next * rowHeight, rowHeight, from, box.clientHeight);
+      if (to !== from) box.scrollTop = to / speed;
+    }
     const row = rowAt(next);
     awaited.current = row ? undefined : next;
     if (row) onSelect?.(row);
@@ -257,21 +253,21 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
         </div>
       </div>
       <div role="rowgroup" className="table-body" style={{ height: long.current.height, minWidth: least }}>
-        {items.map((item) => {
-          const row = rowAt(item.index);
+        {items.map((index) => {
+          const row = rowAt(index);
           if (!row) {
             return (
               <div
-                key={`row ${item.index}`}
+                key={`row ${index}`}
                 role="row"
                 className="table-row"
-                data-index={item.index}
-                aria-rowindex={item.index + 2}
-                tabIndex={item.index === current ? 0 : -1}
+                data-index={index}
+                aria-rowindex={index + 2}
+                tabIndex={index === current ? 0 : -1}
                 style={{
                   gridTemplateColumns: template,
                   height: rowHeight,
-                  transform: `translateY(${item.start - lift}px)`,
+                  transform: `translateY(${index * rowHeight - lift}px)`,
                 }}
               >
                 <div role="gridcell" className="cell muted">
@@ -287,17 +283,17 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
               functions={functions?.(row) ?? NONE}
               role="row"
               className="table-row"
-              data-index={item.index}
+              data-index={index}
               data-dimmed={isDimmed?.(row) || undefined}
-              aria-rowindex={item.index + 2}
+              aria-rowindex={index + 2}
               aria-selected={onSelect ? selected : undefined}
-              tabIndex={item.index === current ? 0 : -1}
+              tabIndex={index === current ? 0 : -1}
               style={{
                 gridTemplateColumns: template,
                 height: rowHeight,
-                transform: `translateY(${item.start - lift}px)`,
+                transform: `translateY(${index * rowHeight - lift}px)`,
               }}
-              onFocus={() => setFocused(item.index)}
+              onFocus={() => setFocused(index)}
               onClick={() => {
                 // A row that the page has selected by itself is not yet chosen by the user.
                 const key = rowKey(row);

@@ -1,7 +1,5 @@
 // Tables that are higher than a browser draws: Chromium ends an element at 33,554,430 pixels, Firefox at 17,895,697.
 // The scroll bar of such a table moves rows faster than it moves itself.
-import { elementScroll, observeElementOffset, type Virtualizer } from "@tanstack/react-virtual";
-import type { RefObject } from "react";
 
 /** Pixels of the highest table body that is drawn as high as it is. */
 export const HIGHEST = 15_000_000;
@@ -27,16 +25,4 @@ export function offsetFor(top: number, rowHeight: number, offset: number, room: 
   const seen = room - HEAD;
   if (top < offset) return top;
   return top + rowHeight > offset + seen ? top + rowHeight - seen : offset;
-}
-
-type RowVirtualizer = Virtualizer<HTMLDivElement, Element>;
-
-/** Options of the virtualizer: it counts in pixels of rows, the element in those of the scroll bar. */
-export function scrollOptions(current: RefObject<LongScroll>) {
-  return {
-    observeElementOffset: (rows: RowVirtualizer, tell: (offset: number, isScrolling: boolean) => void) =>
-      observeElementOffset(rows, (offset, isScrolling) => tell(offset * current.current.speed, isScrolling)),
-    scrollToFn: (offset: number, options: Parameters<typeof elementScroll>[1], rows: RowVirtualizer) =>
-      elementScroll(offset / current.current.speed, options, rows),
-  };
 }

@@ -22,8 +22,9 @@ pub(super) struct Filtered<'a> {
 
 impl<'a> Filtered<'a> {
     pub(super) fn new(trace: &'a Trace, selection: &Selection, span: Span, cancel: &'a Cancel) -> Self {
-        let is_half = |id: u32| Kind::from_u8(trace.origin(id).kind).is_some_and(Kind::is_realloc_from);
-        let halves = (0..trace.origin_count()).map(is_half).collect();
+        // Its column alone: there are as many origins as there are nodes.
+        let is_half = |&kind: &u8| Kind::from_u8(kind).is_some_and(Kind::is_realloc_from);
+        let halves = trace.columns().origin_kind.iter().map(is_half).collect();
         let test = selection.rows(trace);
         // Testing all allocations in order is worth it when many frees would look theirs up one by one.
         let is_long = (span.to.frees - span.from.frees).saturating_mul(8) > span.to.allocs;

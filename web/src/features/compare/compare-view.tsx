@@ -13,6 +13,7 @@ import {
   formatValue,
   plural,
 } from "../../lib/format.ts";
+import { metricOfTwo } from "../../lib/moment.ts";
 import { bareName, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { plainTypes } from "../../lib/plain-types.ts";
@@ -63,9 +64,8 @@ export function CompareView() {
   );
   const other = others.find((known) => known.id === search.other);
   const ranges = other ? undefined : search.ranges;
-  // Of programs that have ended, what is live is what they leaked: the peak is the better first question.
-  const isRunning = page.running || page.paused;
-  const usual = ranges ? "allocated" : other && search.at === undefined && !isRunning ? "peak" : "live";
+  const usualOfTwo = metricOfTwo({ at: search.at }, page.running || page.paused);
+  const usual = ranges ? "allocated" : other ? usualOfTwo : "live";
   const metric = COMPARED.find((known) => known.value === search.metric)?.value ?? usual;
   const at = metric === "live" ? search.at : undefined;
   const measured = metric === "live" ? undefined : metric;

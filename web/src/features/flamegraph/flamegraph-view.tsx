@@ -1,8 +1,7 @@
 // The flame graph: which functions allocated the memory.
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useRef, useState } from "react";
-import { documentQuery } from "../../api/queries.ts";
-import { buildTree, hidesMoreThan, nodeById, withCallers } from "../../lib/flame-tree.ts";
+import { hidesMoreThan, nodeById } from "../../lib/flame-tree.ts";
 import { isOfMoment } from "../../lib/moment.ts";
 import { hasCanvas } from "../../ui/flame/canvas-renderer.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -10,6 +9,7 @@ import { Answer } from "../../ui/states.tsx";
 import { useWidth } from "../../ui/use-size.ts";
 import { Graph } from "./graph.tsx";
 import { Sandwich } from "./sandwich.tsx";
+import { graphQuery, treeOf } from "./trees.ts";
 import "../../ui/flame/flame.css";
 
 /** What the server is asked for: on a canvas far more than can be seen at once, so that most zooms ask nobody. */
@@ -59,8 +59,8 @@ function WholeGraph() {
     ...(isFine ? { min_px: FINE_PX } : {}),
     ...(brushing ? PREVIEW : {}),
   };
-  const whole = useQuery({ ...documentQuery(subject, "flamegraph", parameters), enabled: width > 0 });
-  const tree = useMemo(() => whole.data && buildTree(whole.data), [whole.data]);
+  const whole = useQuery({ ...graphQuery(subject, parameters), enabled: width > 0 });
+  const tree = useMemo(() => whole.data && treeOf(whole.data)?.top, [whole.data]);
   const here = root === undefined ? tree : tree && nodeById(tree, root);
   // After zooming to a frame that the first answer has in full, no request is needed.
   const isCoarse = useMemo(
@@ -68,14 +68,11 @@ function WholeGraph() {
     [here, root, report, askedWidth],
   );
   const closer = useQuery({
-    ...documentQuery(subject, "flamegraph", { ...parameters, ...(isFine || brushing ? {} : CLOSER_DETAIL), root }),
+    ...graphQuery(subject, { ...parameters, ...(isFine || brushing ? {} : CLOSER_DETAIL), root }),
     enabled: width > 0 && tree !== undefined && isCoarse,
   });
   const closerData = isCoarse && closer.data?.rows.id[0] === root ? closer.data : undefined;
-  const closerTree = useMemo(() => {
-    const below = closerData && buildTree(closerData, closerData.ancestors.length);
-    return below && closerData ? { top: withCallers(below, closerData), zoom: below } : undefined;
-  }, [closerData]);
+  const closerTree = useMemo(() => closerData && treeOf(closerData), [closerData]);
 
   const shown = closerTree ?? (tree && { top: tree, zoom: here ?? tree });
   const document = closerData ?? whole.data;

@@ -128,20 +128,21 @@ export function siteName(site: SiteRow): string {
   return site.function ?? site.offset ?? site.id;
 }
 
-const AMOUNT_TEXT: Record<AmountName, { header: string; definition: string }> = {
+/** `width`: of a header that does not fit into the usual one together with the sign of its order. */
+const AMOUNT_TEXT: Record<AmountName, { header: string; definition: string; width?: string }> = {
   live: { header: "Live", definition: "Live at the end of the window" },
-  allocated: { header: "Allocated", definition: "Allocated in the window" },
+  allocated: { header: "Allocated", definition: "Allocated in the window", width: "90px" },
   freed: { header: "Freed", definition: "Freed in the window" },
   leaked: { header: "Leaked", definition: "Allocated in the window and never freed" },
   at_peak: { header: "At peak", definition: "Live when live bytes were highest; under a filter, when its own were" },
-  temporary: { header: "Temporary", definition: "Allocated in the window and freed again at once" },
+  temporary: { header: "Temporary", definition: "Allocated in the window and freed again at once", width: "98px" },
 };
 
 const amount = (id: AmountName): Column<SiteRow> => ({
   id,
   header: AMOUNT_TEXT[id].header,
   definition: `${AMOUNT_TEXT[id].definition}, bytes`,
-  width: "72px",
+  width: AMOUNT_TEXT[id].width ?? "72px",
   numeric: true,
   value: (site) => site[id].bytes,
   cell: (site) => (

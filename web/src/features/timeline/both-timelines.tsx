@@ -4,6 +4,7 @@ import { type PointerEvent, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { RecordingSummary, Timeline } from "../../api/types.ts";
 import { formatBytes, formatInstant } from "../../lib/format.ts";
+import { metricOfTwo } from "../../lib/moment.ts";
 import { recordingText } from "../../lib/recording.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { AXIS_WIDTH, EDGE, TIME_AXIS_HEIGHT, TimeAxis, TimeChart } from "../../ui/time-chart.tsx";
@@ -24,8 +25,8 @@ interface Side {
 
 /** The moment that is compared is marked on both sides. */
 export function BothTimelines({ other }: { other: RecordingSummary }) {
-  const { recording, subject, search } = usePage();
-  const metric = search.metric ?? "live";
+  const { recording, subject, search, running, paused } = usePage();
+  const metric = metricOfTwo(search, running || paused);
   const { filters } = useRequest();
   const host = useRef<HTMLDivElement>(null);
   const width = useWidth(host);

@@ -6,19 +6,32 @@ interface Throttled<A> {
   cancel: () => void;
 }
 
-/** Runs at once, then at most every `ms`, and last with the last argument. */
-export function useThrottled<A>(run: (argument: A) => void, ms: number): Throttled<A> {
-  const latest = useRef(run);
-  latest.current = run;
+/** How long a gesture waits for the answers to what it said before. */
+const PATIENCE_MS = 2000;
+const LOOK_AGAIN_MS = 8;
+
+/**
+ * Runs at once, then at most every `ms` and not while `isBusy`, and last with the last argument. A new question ends
+ * the one before it: who asks faster than answers come sees none.
+ */
+export function useThrottled<A>(run: (argument: A) => void, ms: number, isBusy: () => boolean): Throttled<A> {
+  const latest = useRef({ run, isBusy });
+  latest.current = { run, isBusy };
   return useMemo(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let waiting: { argument: A } | undefined;
+    let ran = Number.NEGATIVE_INFINITY;
     const fire = () => {
       timer = undefined;
       if (!waiting) return;
+      if (latest.current.isBusy() && performance.now() - ran < PATIENCE_MS) {
+        timer = setTimeout(fire, LOOK_AGAIN_MS);
+        return;
+      }
       const { argument } = waiting;
       waiting = undefined;
-      latest.current(argument);
+      ran = performance.now();
+      latest.current.run(argument);
       timer = setTimeout(fire, ms);
     };
     const throttled = (argument: A) => {

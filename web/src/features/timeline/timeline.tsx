@@ -1,5 +1,5 @@
 // The timeline over every view: tracks, the brush, committed windows, instants.
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
 import { type KeyboardEvent, type PointerEvent, type ReactNode, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Timeline as TimelineDocument } from "../../api/types.ts";
@@ -25,6 +25,8 @@ import "./timeline.css";
 
 /** Pixels; what is narrower is the first and the last instant of a recording. */
 const NARROWEST_GAP = 3;
+/** Between two windows of one drag, where answers come faster. */
+const BRUSH_MS = 50;
 
 type Drag =
   | { kind: "brush"; anchor: number; moved: boolean; startX: number }
@@ -119,7 +121,12 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
   }, [query.data, room, heightFactor, threads.data, part, isCompared]);
 
   const window = brush ?? search.window;
-  const send = useThrottled((next: Window) => go({ window: next, at: undefined }, { replace: true }), 90);
+  const client = useQueryClient();
+  const send = useThrottled(
+    (next: Window) => go({ window: next, at: undefined }, { replace: true }),
+    BRUSH_MS,
+    () => client.isFetching({ type: "active" }) > 0,
+  );
 
   const instantAt = (clientX: number) => toInstant(scale, clientX - (host.current?.getBoundingClientRect().left ?? 0));
 

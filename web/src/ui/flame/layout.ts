@@ -1,6 +1,7 @@
 // Where the frames of a tree lie: one row a level, positions as parts of the root's width (0 … 1). No drawing here.
 import type { FlameFrame } from "../../api/types.ts";
 import type { FlameNode } from "../../lib/flame-tree.ts";
+import { finished } from "../../lib/in-steps.ts";
 
 /** The frames of one depth, from left to right. They never overlap. */
 export interface Level {
@@ -46,8 +47,20 @@ export function layoutOf(root: FlameNode): FlameLayout {
   return layout;
 }
 
+/** Makes the layout of a tree in steps, for {@link layoutOf} to have. */
+export function* layoutSteps(root: FlameNode): Generator<void, FlameLayout> {
+  const layout = known.get(root) ?? (yield* levelSteps(root));
+  known.set(root, layout);
+  return layout;
+}
+
 /** Lays out a tree. Children without width are left out, like what hangs below them. */
 export function layOut(root: FlameNode): FlameLayout {
+  return finished(levelSteps(root));
+}
+
+/** A level is a step. */
+function* levelSteps(root: FlameNode): Generator<void, FlameLayout> {
   const levels: Level[] = [];
   let firstRow = root.row;
   let lastRow = root.row;
@@ -77,6 +90,7 @@ export function layOut(root: FlameNode): FlameLayout {
     }
     count += nodes.length;
     levels.push(level);
+    yield;
     nodes = below;
     starts = belowStarts;
   }
