@@ -216,7 +216,7 @@ pub struct BlockPages {
 pub struct PageWalk<'a> {
     blocks: &'a [PlacedBlock],
     model: AllocatorModel,
-    pages: Pages,
+    pages: PageSize,
     at: usize,
 }
 
@@ -224,7 +224,7 @@ impl<'a> PageWalk<'a> {
     /// At the start. A page has a power of two of bytes.
     #[must_use]
     pub const fn new(blocks: &'a [PlacedBlock], model: AllocatorModel, page_bytes: u64) -> Self {
-        Self { blocks, model, pages: Pages::new(page_bytes), at: 0 }
+        Self { blocks, model, pages: PageSize::new(page_bytes), at: 0 }
     }
 
     /// A walk over the runs from this block on.
@@ -300,13 +300,13 @@ fn least_end(block: &PlacedBlock) -> u64 {
     block.start.saturating_add(block.size.max(1))
 }
 
-/// Pages of one size.
+/// Size of a page, a power of two.
 #[derive(Debug, Clone, Copy)]
-struct Pages {
+struct PageSize {
     bits: u32,
 }
 
-impl Pages {
+impl PageSize {
     const fn new(bytes: u64) -> Self {
         Self { bits: bytes.trailing_zeros() }
     }

@@ -44,7 +44,7 @@ impl AddressShares {
         Self { bounds, count: cuts.len() + 1 }
     }
 
-    /// The share of an address. A search without branches: which way it goes cannot be foreseen.
+    /// The share of an address. A search without branches: which way it goes cannot be predicted.
     #[inline]
     fn of(&self, address: u64) -> usize {
         let (mut share, mut step) = (0, SHARES / 2);
