@@ -1,7 +1,7 @@
 //! Python's frames: the dump of a script's blocks must have the stack that Python itself says there is, function by
 //! function, line by line, with every version of the interpreter that this machine has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
@@ -53,7 +53,12 @@ fn by_size(events: Vec<Value>) -> BTreeMap<(String, u64), Value> {
 
 /// Everything that the script has stated, with the events that it belongs to.
 fn compared(run: &Traced, innermost_only: bool) -> usize {
-    compared_with(run, run.dump(), innermost_only)
+    let stated = run.stdout();
+    let size = |line: &str| serde_json::from_str::<Value>(line).ok()?["size"].as_u64();
+    let sizes: BTreeSet<u64> = stated.lines().filter_map(size).collect();
+    // All events at once would take gigabytes.
+    let is_stated = |event: &Value| event["size"].as_u64().is_some_and(|size| sizes.contains(&size));
+    compared_with(run, dump_where(&run.recording(), is_stated), innermost_only)
 }
 
 fn compared_with(run: &Traced, events: Vec<Value>, innermost_only: bool) -> usize {
@@ -120,7 +125,7 @@ fn callbacks_from_c_beside_threads_without_the_lock() {
         let run = run(&interpreter, "native.py", &[]);
         assert!(compared(&run, false) >= 80, "{}", interpreter.display());
         // What zlib asks for, without the lock.
-        let compressing = run.dump().into_iter().filter(|event| {
+        let compressing = dump_where(&run.recording(), |event| {
             event["kind"] == "alloc"
                 && functions(&event["stack"]).iter().any(|name| name == "deflateInit2_" || name == "inflateInit2_")
         });
@@ -141,9 +146,9 @@ fn frames_whose_memory_is_unmapped_are_not_read() {
     for interpreter in pythons() {
         let run = run(&interpreter, "deep.py", &[]);
         assert_eq!(run.stdout(), "done\n", "{}", interpreter.display());
-        let is_in_script = |event: &&Value| python_frames(event).iter().any(|(file, ..)| file.ends_with("deep.py"));
-        let unmapped = |event: &&Value| event["kind"] == "unmap" && is_in_script(event);
-        let count = run.dump().iter().filter(unmapped).count();
+        let is_in_script = |event: &Value| python_frames(event).iter().any(|(file, ..)| file.ends_with("deep.py"));
+        let unmapped = |event: &Value| event["kind"] == "unmap" && is_in_script(event);
+        let count = dump_where(&run.recording(), unmapped).len();
         let name = interpreter.display().to_string();
         let has_pieces = !["3.9", "3.10"].iter().any(|version| name.contains(version));
         assert!(count > 0 || !has_pieces, "{name}: {count}");
@@ -156,7 +161,8 @@ fn requests_of_an_asyncio_service_are_told_apart() {
         let run = run(&interpreter, "service.py", &[]);
         let printed: BTreeMap<String, (u64, u64)> = serde_json::from_str(&run.stdout()).unwrap();
         let mut seen: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        for event in run.dump().iter().filter(|event| event["kind"] == "alloc" && event["function"] == "malloc") {
+        let is_malloc = |event: &Value| event["kind"] == "alloc" && event["function"] == "malloc";
+        for event in &dump_where(&run.recording(), is_malloc) {
             let (size, context) = (number(event, "/size"), event["context"].as_u64());
             // The script's own blocks are larger than any that Python asks for.
             if size >= 1_000_000 && python_frames(event).first().is_some_and(|(_, _, name)| name == "keep") {
