@@ -188,7 +188,12 @@ impl StackTrie {
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn remember(&mut self, state: FrameState, own: &mut OwnStack, tree: &CallTree, answer: &Answer) {
-        if !self.signatures.is_interested() || !self.signatures.begin(self.longest) {
+        if !self.signatures.is_interested() {
+            return;
+        }
+        // Before any state has a layout: whoever has one looks into the lines.
+        self.make_lines(tree);
+        if self.signatures.lines() == 0 || !self.signatures.begin(self.longest) {
             return;
         }
         let top = PathKey::of(state.pc, state.sp);
@@ -206,7 +211,6 @@ impl StackTrie {
             Some(_) => {}
             None => first.set_layout(layout),
         }
-        self.make_lines(tree);
         // SAFETY: the layout is one of the table's, and the thread is in this state: the contract of `remember`.
         unsafe { self.signatures.remember(layout, state, own, answer) };
     }
@@ -253,8 +257,10 @@ impl StackTrie {
         }
         let _undisturbed = sys::SignalsBlocked::new();
         let more = self.signatures.bytes_with(wanted) - self.signatures.bytes_with(lines);
-        if self.account.resize(self.bytes() + more, Account::PATHS, tree).is_some() {
-            self.signatures.enlarge(wanted);
+        let is_granted = self.account.resize(self.bytes() + more, Account::PATHS, tree).is_some();
+        if !is_granted || self.signatures.enlarge(wanted).is_none() {
+            // Not asked for again at every event.
+            self.signatures.rest();
         }
         self.account.settle(self.bytes());
     }
@@ -526,5 +532,29 @@ mod tests {
         assert_eq!(record_of_answer(&mut paths, &chains), Some(7));
         paths.forget_records();
         assert_eq!(record_of_answer(&mut paths, &chains), Some(0), "the answer stays");
+    }
+
+    #[test]
+    fn a_stack_behind_many_forks_is_answered_where_there_is_no_memory_for_its_signature() {
+        let words = [0_u64; 4];
+        let sp = words.as_ptr() as u64;
+        let state = FrameState { pc: PC, sp, rbp: 0 };
+        let (mut paths, chains) = with(PathEnd::Lost, 0);
+        let fork = |number, slot| StackPath { run: 0, len: 0, end: PathEnd::Fork, flags: 0, what: number, next: slot };
+        paths.put(PathKey::of(PC, sp), fork(1, 0));
+        paths.put(PathKey::behind(1, 0), fork(2, 1));
+        paths.put(PathKey::behind(2, 0), fork(3, 2));
+        let answer = StackPath { run: 0, len: 0, end: PathEnd::Answer, flags: 0, what: 5, next: 7 };
+        paths.put(PathKey::behind(3, 0), answer);
+        // More than the budget gives to a process with so small a call tree.
+        let _ = paths.words.replace(Array::new((32 << 20) / size_of::<u64>()).unwrap());
+        let tree = CallTree::create(1 << 16).unwrap();
+        let mut own = OwnStack::of_this_thread(sp);
+        for _ in 0..3 {
+            // SAFETY: the forks are decided by words on this thread's stack.
+            let found = unsafe { paths.recall_any(state, &mut own, &tree, &chains) };
+            assert_eq!(found.map(|found| (found.captured.node.0, found.record)), Some((5, 7)));
+        }
+        assert_eq!(paths.signatures.lines(), 0);
     }
 }

@@ -23,6 +23,7 @@ use crate::stack::OwnStack;
 use crate::step::FrameState;
 use crate::{Captured, JAVA};
 use tracehound_shared::call_tree::NodeId;
+use tracehound_shared::sys::is_readable;
 
 use super::{Answer, load};
 
@@ -128,7 +129,7 @@ impl SignatureTable {
     #[inline(always)]
     pub unsafe fn recall(&mut self, layout: LayoutNumber, state: FrameState, own: &mut OwnStack) -> Option<Answer> {
         // SAFETY: a layout of this table, by the contract of `recall`; the mask keeps the index inside the lines, which are
-        // there when a layout is.
+        // there before a state gets a layout, and are never taken away.
         unsafe {
             let layout = &*self.layouts.as_ptr().add(layout.0 as usize - 1);
             if !own.holds(state.sp, layout.reach) {
@@ -185,6 +186,11 @@ impl SignatureTable {
         let paused = self.pause > 0;
         self.pause = self.pause.saturating_sub(1);
         !paused
+    }
+
+    /// There was no room: the next stacks are not looked at.
+    pub fn rest(&mut self) {
+        self.pause = SELDOM - 1;
     }
 
     /// Begins to list the offsets of a stack, of at most so many words. False: there is no room.
@@ -261,8 +267,8 @@ impl SignatureTable {
 
     /// A stack has another layout than its state's. Whether the state is to have this one from now on.
     pub fn misfit(&mut self) -> bool {
-        self.misfits += 1;
-        self.pause = SELDOM - 1;
+        self.misfits = self.misfits.wrapping_add(1);
+        self.rest();
         self.misfits.is_multiple_of(SELDOM)
     }
 
@@ -289,7 +295,7 @@ impl SignatureTable {
     pub fn enlarge(&mut self, lines: usize) -> Option<()> {
         let larger = Array::new(lines)?;
         self.entries = 0;
-        // The mask of the smaller table first: a jump out of a signal handler may end this after any store.
+        // The mask stays that of the smaller table for a moment: a jump out of a signal handler may end this after any store.
         let mut old = self.lines.replace(larger);
         self.mask = self.lines.len() - 1;
         // SAFETY: the old lines, to which no pointer is left.
@@ -310,7 +316,7 @@ impl SignatureTable {
         unsafe {
             let layout = &*self.layouts.as_ptr().add(layout.0 as usize - 1);
             if !own.holds(state.sp, layout.reach) {
-                self.pause = SELDOM - 1;
+                self.rest();
                 return;
             }
             let hash = self.hash(layout, state);
@@ -322,7 +328,7 @@ impl SignatureTable {
                 *free = entry;
             } else {
                 // Stacks that come in turn and find no room together are not worth a store for each.
-                self.pause = SELDOM - 1;
+                self.rest();
                 (*self.line(index)).0[(entry.tag >> 62) as usize] = entry;
             }
         }
@@ -410,8 +416,10 @@ fn fold(one: u64, other: u64) -> u64 {
 fn keys() -> [u64; 4] {
     // SAFETY: getauxval reads the process's own auxiliary vector.
     let random = unsafe { libc::getauxval(libc::AT_RANDOM) } as *const [u64; 2];
-    // SAFETY: the kernel has put 16 bytes there, which stay.
-    let [mut one, other] = if random.is_null() { [MIX; 2] } else { unsafe { random.read_unaligned() } };
+    // A program may have given its first stack, where they lie, back.
+    let is_there = [0, size_of::<[u64; 2]>() as u64 - 1].iter().all(|at| is_readable(random as u64 + at));
+    // SAFETY: the kernel has put 16 bytes there, which can be read.
+    let [mut one, other] = if is_there { unsafe { random.read_unaligned() } } else { [MIX; 2] };
     [(); 4].map(|()| {
         one = fold(one ^ MIX, other.wrapping_add(one)).wrapping_add(MIX);
         one
