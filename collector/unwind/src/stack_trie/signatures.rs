@@ -231,7 +231,7 @@ impl SignatureTable {
         }
         // SAFETY: offsets below the count were written, and those listed behind them.
         let offsets = unsafe { self.offsets.elements(self.offset_count + self.listed) };
-        let (known, listed) = offsets.split_at(self.offset_count);
+        let (known, listed) = offsets.split_at_checked(self.offset_count)?;
         // SAFETY: layouts below the count were written.
         let layouts = unsafe { self.layouts.elements(self.layout_count) };
         let is_same = |layout: &StackLayout| {
