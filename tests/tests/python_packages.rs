@@ -80,6 +80,12 @@ fn requests_and_aiohttp() {
     keeps("web.py", "keep_body");
 }
 
+/// While a greenlet is switched to, the thread's state points to where Python's frames no longer are.
+#[test]
+fn gevent() {
+    keeps("greenlets.py", "keep_message");
+}
+
 #[test]
 fn fastapi() {
     keeps("fastapi_service.py", "open_session");

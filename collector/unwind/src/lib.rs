@@ -87,10 +87,18 @@ pub const FRAME_POINTERS: u8 = 8;
 /// Some frame was found by unwind information that the program registered.
 pub const REGISTERED: u8 = 16;
 
-/// Some frame is a call of Python's evaluation loop.
+/// Some frame is a call of Python's evaluation loop, and none within it moves Python's calls to another stack.
 pub const INTERPRETED: u8 = 32;
 /// Some frame is code in HotSpot's code cache.
 pub const JAVA: u8 = 64;
+/// Of a frame alone: it moves Python's calls to another stack, so that the calls outside of it say nothing of Python's frames.
+const SWITCHES: u8 = 128;
+
+/// Flags of a backtrace that ends in a frame with these flags, called from a backtrace with those.
+#[inline(always)]
+fn flags_inside(outer: u8, frame: u8) -> u8 {
+    if frame & SWITCHES == 0 { outer | frame } else { outer & !INTERPRETED | frame & !SWITCHES }
+}
 
 /// State of the caller of the hooked function, at the entry of the hook: `([rsp], rsp + 8, rbp)`, or `(x30, sp, x29)`.
 #[derive(Clone, Copy, Debug)]

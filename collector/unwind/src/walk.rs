@@ -1,5 +1,6 @@
 //! Walk: unwinds frame by frame where no verified chain matches, and inserts the result as a chain.
 
+use super::flags_inside;
 use super::general::{self, GeneralFrame};
 use super::go_switch;
 use super::hotspot;
@@ -12,10 +13,11 @@ use super::stack_cache::StackCache;
 use super::step::{FrameState, SAYS_SIZE, StepResult, heuristic, heuristic_rule, kind_of_heuristic, load};
 use super::step::{rule_behind_frame_pointer, step};
 use super::verified_chains::{self, ChainRecord, VerifiedChains, WalkedFrame, ucontext};
-use super::{Caller, Captured, FRAME_POINTERS, HEURISTIC, INTERPRETED, JAVA, REGISTERED, SLOW, TRUNCATED};
+use super::{Caller, Captured, FRAME_POINTERS, HEURISTIC, INTERPRETED, JAVA, REGISTERED, SLOW, SWITCHES, TRUNCATED};
 use crate::python::is_evaluation;
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::code;
+use tracehound_shared::python;
 use tracehound_shared::sys;
 
 /// Rules that a walk uses.
@@ -162,7 +164,7 @@ fn intern(outer: Captured, tree: &CallTree, scratch: &Array<WalkedFrame>, frames
         // SAFETY: the walk filled this many frames.
         let frame = unsafe { &*scratch.as_ptr().add(index) };
         captured.node = tree.intern(captured.node, frame.pc, code::generation_of(frame.pc));
-        captured.flags |= frame.flags;
+        captured.flags = flags_inside(captured.flags, frame.flags);
     }
     captured
 }
@@ -178,6 +180,8 @@ impl WalkedFrames<'_> {
     fn push(&mut self, mut frame: WalkedFrame) -> bool {
         if is_evaluation(frame.pc) {
             frame.flags |= INTERPRETED;
+        } else if python::switches_stacks(frame.pc) {
+            frame.flags |= SWITCHES;
         }
         if self.count == self.scratch.len() && !self.grow() {
             return false;

@@ -16,7 +16,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ops::Range;
 
-use super::code::DynamicSymbols;
+use super::code::{self, DynamicSymbols};
 use super::sys;
 
 pub use codes::{CODE_ADDRESSES, CodeText, ListPosition, address_of, code_texts};
@@ -58,6 +58,10 @@ const FREE_THREADED: u32 = 2;
 const WRONG_LAYOUT: u32 = 3;
 /// Plus the minor version.
 const UNKNOWN_VERSION: u32 = 0x100;
+/// Entry of greenlet's module, today's and that of its versions below 1.0. gevent and eventlet are made of it.
+const SWITCHERS: [&[u8]; 2] = [b"PyInit__greenlet", b"PyInit_greenlet"];
+/// First address of that module and the one behind it; zeros: it is not loaded.
+static SWITCHER: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 type Get = unsafe extern "C" fn() -> u64;
 type IsEnding = unsafe extern "C" fn() -> c_int;
@@ -97,11 +101,18 @@ pub fn enable(wanted: bool) {
 /// # Safety
 /// The loader must have mapped it there, and it must stay until [`gone`].
 pub unsafe fn look_at(map_start: u64) {
-    if STATE.load(Ordering::Acquire) != UNSEEN {
-        return;
-    }
     // SAFETY: the loader has mapped the object at `map_start` and it stays: the contract of this function.
     let Some(symbols) = (unsafe { DynamicSymbols::of(map_start) }) else { return };
+    if STATE.load(Ordering::Acquire) != UNSEEN {
+        let is_switcher = SWITCHERS.iter().any(|name| symbols.find(name).is_some());
+        // SAFETY: as above.
+        if let Some(to) = is_switcher.then(|| unsafe { code::image_end(map_start) }).flatten() {
+            let [start, end] = &SWITCHER;
+            end.store(to, Ordering::Relaxed);
+            start.store(map_start, Ordering::Release);
+        }
+        return;
+    }
     let Some(runtime) = symbols.find(b"_PyRuntime") else { return };
     let Some(evaluation) = symbols.find(b"_PyEval_EvalFrameDefault") else { return };
     let address = |names: &[&[u8]]| names.iter().find_map(|name| symbols.find(name)).map_or(0, |found| found.address);
@@ -123,8 +134,21 @@ pub unsafe fn look_at(map_start: u64) {
     start.store(evaluation.address, Ordering::Release);
 }
 
+/// Whether a frame whose return address is `pc` is of the module that moves Python's calls from stack to stack. In its
+/// functions the thread's state says what ran before, or runs next: Python's frames cannot be read.
+#[inline]
+pub fn switches_stacks(pc: u64) -> bool {
+    let [start, end] = &SWITCHER;
+    (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&pc.wrapping_sub(1))
+}
+
 /// Notes that the objects in this range were unloaded.
 pub fn gone(range: &Range<u64>) {
+    let [switcher, switcher_end] = &SWITCHER;
+    if range.contains(&switcher.load(Ordering::Relaxed)) {
+        switcher.store(0, Ordering::Relaxed);
+        switcher_end.store(0, Ordering::Relaxed);
+    }
     let [start, end, cold, cold_end] = &LOOP;
     if range.contains(&start.load(Ordering::Relaxed)) {
         for word in [start, end, cold, cold_end] {

@@ -3,10 +3,10 @@
 
 use super::chain_record::{ChainRecord, Marks, RecordOrigin, RecordSummary, StackCheck, ZERO};
 use super::{VerifiedChains, ucontext};
-use crate::JAVA;
 use crate::address::{self, BITS, STACK_SHIFT};
 use crate::memory::Array;
 use crate::rule::{Rule, RuleKind};
+use crate::{JAVA, flags_inside};
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::code;
 
@@ -110,7 +110,7 @@ impl VerifiedChains {
         // SAFETY: `outer` is a record of this table: the contract of `create`.
         let (outer_origin, outer_captured) = unsafe { (*self.origin(outer), self.captured(outer)) };
         let node = tree.intern(outer_captured.node, frame.pc, code::generation_of(frame.pc));
-        let flags = outer_captured.flags | frame.flags;
+        let flags = flags_inside(outer_captured.flags, frame.flags);
         let kind = frame.rule.kind();
         let outer_needs = outer_origin.has(Marks::NEEDS_RBP);
         let mut needs = match kind {
