@@ -24,7 +24,7 @@ pub const WAKE: &str = "tracehound_attach_wake";
 /// First word of the block.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thattach");
 /// Layout of the block and of the request.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Nothing is recorded, and no memory is taken.
 pub const DORMANT: u32 = 0;
@@ -48,7 +48,7 @@ pub mod command {
 }
 
 /// Functions that are hooked, in the order of the block.
-pub const HOOKED: [&str; 16] = [
+pub const HOOKED: [&str; 26] = [
     "malloc",
     "calloc",
     "realloc",
@@ -65,9 +65,19 @@ pub const HOOKED: [&str; 16] = [
     "brk",
     "sbrk",
     "_exit",
+    "setuid",
+    "setgid",
+    "seteuid",
+    "setegid",
+    "setreuid",
+    "setregid",
+    "setresuid",
+    "setresgid",
+    "setgroups",
+    "initgroups",
 ];
 /// Functions that may be hooked.
-pub const HOOKS: usize = 20;
+pub const HOOKS: usize = 30;
 /// Places that may be changed: functions, and calls inside the C library.
 pub const PATCHES: usize = 1024;
 

@@ -18,7 +18,7 @@ use tracehound_shared::gate::{self, Internal, ThreadGate};
 use tracehound_shared::sys;
 use tracehound_shared::thread::{MODE, ThreadContext};
 
-use crate::{hooks, maps, next, process, start};
+use crate::{credentials, hooks, maps, next, process, start};
 
 /// The block, found from outside by its name.
 #[unsafe(no_mangle)]
@@ -85,6 +85,16 @@ const HOOKED: [(&CStr, unsafe extern "C" fn()); attach::HOOKED.len()] = [
     (c"sbrk", maps::sbrk),
     // `exit` calls it last, when all handlers and destructors have run.
     (EXIT, process::exit_entry),
+    (c"setuid", credentials::setuid),
+    (c"setgid", credentials::setgid),
+    (c"seteuid", credentials::seteuid),
+    (c"setegid", credentials::setegid),
+    (c"setreuid", credentials::setreuid),
+    (c"setregid", credentials::setregid),
+    (c"setresuid", credentials::setresuid),
+    (c"setresgid", credentials::setresgid),
+    (c"setgroups", credentials::setgroups),
+    (c"initgroups", credentials::initgroups),
 ];
 
 const _: () = assert!(are_known());

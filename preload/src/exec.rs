@@ -7,6 +7,7 @@ use tracehound_shared::gate::Internal;
 use tracehound_shared::sys;
 
 use crate::environment;
+use crate::limits;
 use crate::next;
 use crate::start;
 
@@ -28,6 +29,7 @@ unsafe fn around(may_succeed: impl FnOnce() -> bool, environment: List, exec: im
         return exec(environment);
     }
     let finished = is_recorded && tracehound_lifecycle::finish(Finish::Exec);
+    limits::before_exec();
     let own = {
         let _internal = Internal::enter();
         // SAFETY: the program's list.
@@ -44,8 +46,10 @@ unsafe fn around(may_succeed: impl FnOnce() -> bool, environment: List, exec: im
             result
         }
     };
+    let errno = start::errno();
+    limits::after_failed_exec();
+    start::set_errno(errno);
     if finished {
-        let errno = start::errno();
         tracehound_lifecycle::resume();
         start::set_errno(errno);
     }

@@ -12,11 +12,13 @@ mod api;
 mod arena;
 mod attach;
 mod bpf;
+mod credentials;
 mod entry;
 mod environment;
 mod exec;
 mod frames;
 mod hooks;
+mod limits;
 #[cfg_attr(linked, path = "linked.rs")]
 mod loader;
 mod maps;

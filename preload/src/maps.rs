@@ -189,7 +189,14 @@ unsafe extern "C-unwind" fn mremap_body(
         return call();
     }
     let change = |_| {
-        Some(MappingChange::Remap { old: old as usize, old_len: whole_pages(old_len), new_len: whole_pages(new_len) })
+        let (old_len, new_len) = (whole_pages(old_len), whole_pages(new_len));
+        // The old range stays mapped: of private memory, which is empty now, or of shared memory, which is mapped twice.
+        if flags & libc::MREMAP_DONTUNMAP != 0 || old_len == 0 {
+            let sharing = if old_len == 0 { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            return Some(MappingChange::Map { len: new_len, protection, flags: sharing | libc::MAP_ANONYMOUS, fd: -1 });
+        }
+        Some(MappingChange::Remap { old: old as usize, old_len, new_len })
     };
     // SAFETY: called by the hook alone, with the caller's state.
     unsafe { around(caller(stack, frame), || call() as usize, FAILED, change) as Ptr }

@@ -11,6 +11,7 @@ use tracehound_shared::sys::calls::{CallingThreads, calls_by};
 
 use crate::bpf::{Instruction, JudgedCall, is_survived};
 use crate::next;
+use crate::process;
 use crate::start;
 
 /// A filter (`struct sock_fprog`).
@@ -173,20 +174,42 @@ unsafe extern "C" fn look_at_syscall(number: c_long, operation: usize, flags: us
             _ => {}
         }
     }
-    next::syscall_address()
+    match number {
+        libc::SYS_unshare => unshare_by_number as *const () as usize,
+        libc::SYS_setns => setns_by_number as *const () as usize,
+        _ => next::syscall_address(),
+    }
 }
 
-/// What `prctl(PR_SET_SECCOMP)` is about to do.
+/// `syscall(SYS_unshare, …)`: the kernel refuses some of it while the recorder's thread runs.
+unsafe extern "C-unwind" fn unshare_by_number(_: c_long, flags: c_int) -> c_long {
+    // SAFETY: the program's argument.
+    c_long::from(unsafe { process::unshare(flags) })
+}
+
+/// `syscall(SYS_setns, …)`.
+unsafe extern "C-unwind" fn setns_by_number(_: c_long, fd: c_int, kind: c_int) -> c_long {
+    // SAFETY: the program's arguments.
+    c_long::from(unsafe { process::setns(fd, kind) })
+}
+
+/// What `prctl` is about to do: install a filter, or forbid the calling thread to read the clock of events.
 ///
 /// # Safety
 /// As for [`before_filter`].
 pub unsafe fn before_prctl(option: c_int, mode: usize, filter: usize) {
     const STRICT: usize = 1;
     const FILTER: usize = 2;
+    const FORBIDDEN: usize = libc::PR_TSC_SIGSEGV as usize;
     match (option, mode) {
         (libc::PR_SET_SECCOMP, STRICT) => before_strict_mode(),
         // SAFETY: the caller keeps the contract of `before_filter`, which covers this call.
         (libc::PR_SET_SECCOMP, FILTER) => unsafe { before_filter(filter, false) },
+        (libc::PR_SET_TSC, FORBIDDEN) if start::ensure() => {
+            tracehound_lifecycle::end_early(
+                "the program forbids its thread to read the processor's time-stamp counter",
+            );
+        }
         _ => {}
     }
 }

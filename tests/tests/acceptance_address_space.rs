@@ -9,6 +9,11 @@ fn maps_unmaps_and_remaps() {
 }
 
 #[test]
+fn what_a_remap_leaves_mapped_stays() {
+    agrees("remaps_kept.c", &[]);
+}
+
+#[test]
 fn the_program_break() {
     agrees("breaks.c", &[]);
 }

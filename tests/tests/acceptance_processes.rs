@@ -295,6 +295,15 @@ fn a_sandbox_that_kills_ends_the_recording_and_not_the_program() {
 }
 
 #[test]
+fn a_thread_that_may_not_read_the_counter_goes_on_unrecorded() {
+    let (_, traced) = Case::new("no_counter.c").warns("time-stamp counter").unharmed();
+    let info = json(&["info"], &traced.recordings()[0]);
+    assert_eq!(info["end"], "stopped", "{info:#}");
+    assert_eq!(number(&info, "/allocations/count"), 100, "{info:#}");
+    assert!(info["remarks"].to_string().contains("time-stamp counter"), "{info:#}");
+}
+
+#[test]
 fn filters_that_the_kernel_refuses_are_refused_and_no_more() {
     Case::new("seccomp.c").args(&["refused"]).agrees();
 }
@@ -302,6 +311,24 @@ fn filters_that_the_kernel_refuses_are_refused_and_no_more() {
 #[test]
 fn namespaces_are_left_and_entered() {
     Case::new("namespaces.c").agrees();
+    Case::new("namespaces.c").args(&["by number"]).agrees();
+}
+
+/// The C library ends a process in which a thread answers otherwise, and the recorder's is one.
+#[test]
+fn users_and_groups_change_with_capabilities_kept_and_dropped() {
+    for order in ["kept", "dropped", "raised", "alone", "effective"] {
+        Case::new("credentials.c").args(&[order]).agrees();
+    }
+}
+
+/// What a program sets is its own: it has as much memory as without the recorder, reads back what it has set, and so does
+/// what it starts; what it locks is what it has.
+#[test]
+fn a_program_limits_and_locks_its_own_memory() {
+    for way in ["addresses", "data", "process", "locked"] {
+        Case::new("memory_limits.c").args(&[way]).agrees();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use tracehound_shared::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use tracehound_format::meta::EndReason;
 
-use super::{attached, capture_control, control, frame_loader};
+use super::{attached, capture_control, control, credentials, frame_loader};
 use tracehound_background::file::RecordingFile;
 use tracehound_background::output::Output;
 use tracehound_background::writer::{ProcessFacts, RecordingWriter};
@@ -87,6 +87,7 @@ pub(super) unsafe fn forget_writer() {
     unsafe {
         WRITER.abandon(WriterState::None);
         PATH.abandon(RecordingPath { bytes: [0; MAX_PATH], len: 0 });
+        credentials::forget();
     }
     COMMAND.store(NO_COMMAND, Ordering::SeqCst);
     control::forget();
@@ -219,6 +220,7 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
     WRITER_APART.store(1, Ordering::Release);
     sys::futex_wake(&WRITER_APART, 1);
     loop {
+        credentials::serve(session);
         let mut rest = 100_000_000;
         let ended = guarded(session, || {
             let mut state = WRITER.lock();

@@ -5,6 +5,7 @@
 //! driver           the writer's thread and its commands
 //! capture_control  recording on and off, marks, flush
 //! control          the same, requested from outside by the control socket
+//! credentials      the writer's users, groups and capabilities
 //! fork_exec_exit   exit, exec and fork
 //! quiesce          the end of a recording while threads run
 //! attached         a recording that begins and ends while the process runs
@@ -21,6 +22,7 @@
 mod attached;
 mod capture_control;
 mod control;
+mod credentials;
 mod driver;
 mod fork_exec_exit;
 mod frame_loader;
@@ -31,6 +33,7 @@ pub use attached::start_attached;
 pub use capture_control::from_outside;
 pub use capture_control::{flush, look, mark, resume_recording, stop, toggle};
 pub use control::close_from_program as close_control;
+pub use credentials::before_change_of_user;
 pub use driver::{has_writer, start_writer, without_writer};
 pub use fork_exec_exit::{
     Finish, InheritedState, after_followed_fork, before_followed_fork, before_fork, child_is_ready, confine,

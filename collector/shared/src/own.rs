@@ -179,6 +179,15 @@ pub fn list() -> Vec<Range<usize>> {
     TABLE.list()
 }
 
+/// Bytes of all ranges of the recorder, reserved address space among them.
+pub fn bytes() -> u64 {
+    let bytes = |(_, entry): (usize, &OwnRange)| match entry.start.load(Ordering::Acquire) {
+        0 => 0,
+        _ => entry.bytes.load(Ordering::Acquire) as u64,
+    };
+    TABLE.entries().map(bytes).sum::<u64>() + unlisted_bytes()
+}
+
 /// Bytes of ranges that found no room in the table, and are taken for the program's.
 pub fn unlisted_bytes() -> u64 {
     TABLE.unlisted.load(Ordering::Relaxed)

@@ -130,6 +130,7 @@ table! {
         ],
         map_shared: Start [SYS_mmap(0, 4096, READ_WRITE, libc::MAP_SHARED, 0, 0)],
         map_shared_over: Writer [SYS_mmap(0, 4096, READ_WRITE, OVER, 0, 0)],
+        lock_memory: Start [SYS_mlock2(), SYS_mlock2(0, 4096, libc::MLOCK_ONFAULT)],
         protect: Start [
             SYS_mprotect(0, 4096, libc::PROT_NONE),
             SYS_mprotect(0, 4096, libc::PROT_READ | libc::PROT_EXEC)
@@ -156,6 +157,23 @@ table! {
             SYS_prlimit64(),
             SYS_close()
         ],
+    }
+    credentials {
+        thread_credentials: Start [
+            SYS_getresuid(),
+            SYS_getresgid(),
+            SYS_capget(),
+            SYS_prctl(libc::PR_GET_SECUREBITS)
+        ],
+        take_credentials: Start [
+            SYS_setresgid(),
+            SYS_setresuid(),
+            SYS_capset(),
+            SYS_prctl(libc::PR_SET_SECUREBITS),
+            SYS_prctl(libc::PR_SET_KEEPCAPS),
+            SYS_prctl(libc::PR_SET_KEEPCAPS, 1)
+        ],
+        may_lock_memory: Start [SYS_capget()],
     }
     files {
         is_executable: Start [SYS_faccessat(CWD, 0, libc::X_OK)],

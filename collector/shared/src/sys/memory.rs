@@ -130,3 +130,11 @@ pub unsafe fn protect(at: *mut u8, bytes: usize, as_code: bool) {
     // SAFETY: vouched for by the caller. A failed call leaves the pages as they are.
     let _ = unsafe { mm::mprotect(at.cast(), bytes, protection) };
 }
+
+/// Locks a range of the program's memory, and fills it unless only what is touched is to be locked. What cannot be locked
+/// stays as it is.
+pub fn lock_memory(range: core::ops::Range<usize>, on_fault: bool) {
+    let flags = if on_fault { mm::MlockFlags::ONFAULT } else { mm::MlockFlags::empty() };
+    // SAFETY: locking changes no memory.
+    let _ = unsafe { mm::mlock_with(range.start as *mut core::ffi::c_void, range.len(), flags) };
+}

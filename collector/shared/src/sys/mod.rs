@@ -6,13 +6,14 @@
 //! memory   mappings of ours             process  ids, threads, tables of descriptors, signals
 //! files    files and directories        waiting  futexes, clocks, barriers
 //! pages    which pages are in memory        socket   the socket of `heaptrace ctl`
-//! raw      what rustix lacks
+//! credentials  of a thread                  raw      what rustix lacks
 //! ```
 //!
 //! The functions of these files are private to this module. A function that is used outside must be in the table of
 //! [`calls`], which is also the list that seccomp filters are checked against: there is no second list to maintain.
 
 pub mod calls;
+mod credentials;
 mod files;
 mod memory;
 mod pages;
@@ -25,6 +26,7 @@ mod waiting;
 #[cfg(loom)]
 use crate::sync::system as waiting;
 pub use calls::*;
+pub use credentials::ThreadCredentials;
 pub use files::FileIdentity;
 pub use pages::{PAGE_FILE, PAGE_PRESENT, PAGE_SWAPPED, PAGE_ZERO, ScannedRange};
 pub use rustix::process::Resource;

@@ -56,6 +56,38 @@ pub fn is_readable(address: u64) -> bool {
     result == -(libc::EINVAL as isize)
 }
 
+/// Real, effective and saved user of the calling thread. rustix gives the effective one.
+pub(super) fn users() -> Result<[u32; 3]> {
+    three(libc::SYS_getresuid)
+}
+
+/// Real, effective and saved group of the calling thread.
+pub(super) fn groups() -> Result<[u32; 3]> {
+    three(libc::SYS_getresgid)
+}
+
+fn three(number: c_long) -> Result<[u32; 3]> {
+    let mut ids = [0_u32; 3];
+    let [first, second, third] = ids.each_mut().map(|id| core::ptr::from_mut(id) as usize);
+    // SAFETY: one of the two calls that write three ids, to these places.
+    check(unsafe { raw(number, [first, second, third, 0, 0, 0]) })?;
+    Ok(ids)
+}
+
+/// Changes the users of the calling thread alone. rustix has types that cannot be made of numbers without unsafe code.
+pub(super) fn set_users([real, effective, saved]: [u32; 3]) -> Result<()> {
+    // SAFETY: touches no memory.
+    check(unsafe { raw(libc::SYS_setresuid, [real as usize, effective as usize, saved as usize, 0, 0, 0]) })?;
+    Ok(())
+}
+
+/// Changes the groups of the calling thread alone.
+pub(super) fn set_groups([real, effective, saved]: [u32; 3]) -> Result<()> {
+    // SAFETY: touches no memory.
+    check(unsafe { raw(libc::SYS_setresgid, [real as usize, effective as usize, saved as usize, 0, 0, 0]) })?;
+    Ok(())
+}
+
 /// All signals blocked for the calling thread until it is dropped. Not public in rustix; libc leaves its own two open.
 pub struct SignalsBlocked(Option<u64>);
 

@@ -1,0 +1,57 @@
+//! The credentials of one thread. To the kernel users, groups, capabilities and secure bits are a thread's own; a C library
+//! changes users and groups in all threads of a process, and ends the process if a thread's answer differs.
+
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySets};
+
+use super::Result;
+use super::raw;
+
+/// What decides whether the kernel lets a thread change its users and groups.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThreadCredentials {
+    /// Real, effective and saved user.
+    users: [u32; 3],
+    /// Real, effective and saved group.
+    groups: [u32; 3],
+    capabilities: CapabilitySets,
+    secure_bits: CapabilitiesSecureBits,
+}
+
+/// Those of the calling thread.
+pub fn thread_credentials() -> Result<ThreadCredentials> {
+    Ok(ThreadCredentials {
+        users: raw::users()?,
+        groups: raw::groups()?,
+        capabilities: rustix::thread::capabilities(None)?,
+        secure_bits: rustix::thread::capabilities_secure_bits()?,
+    })
+}
+
+/// Gives the calling thread these credentials, as far as the kernel lets it: it may give up what it has, and take nothing.
+pub fn take_credentials(wanted: &ThreadCredentials) -> Result<()> {
+    const KEEP: CapabilitiesSecureBits = CapabilitiesSecureBits::KEEP_CAPS;
+    let own = thread_credentials()?;
+    if own == *wanted {
+        return Ok(());
+    }
+    if own.secure_bits.difference(KEEP) != wanted.secure_bits.difference(KEEP) {
+        rustix::thread::set_capabilities_secure_bits(wanted.secure_bits)?;
+    }
+    if own.groups != wanted.groups {
+        raw::set_groups(wanted.groups)?;
+    }
+    if own.users != wanted.users {
+        // Otherwise the kernel takes all capabilities with the user 0.
+        rustix::thread::set_keep_capabilities(true)?;
+        raw::set_users(wanted.users)?;
+    }
+    rustix::thread::set_capabilities(None, wanted.capabilities)?;
+    rustix::thread::set_keep_capabilities(wanted.secure_bits.contains(KEEP))?;
+    Ok(())
+}
+
+/// Whether the calling thread may lock as much memory as it likes.
+pub fn may_lock_memory() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::IPC_LOCK))
+}
