@@ -43,6 +43,14 @@ fn a_32_bit_program() {
 }
 
 #[test]
+fn a_program_with_the_allocator_of_a_sanitizer() {
+    for kind in ["address", "leak", "thread"] {
+        let flag = format!("-fsanitize={kind}");
+        refused(compile("unrelated.c", &[&flag]).to_str().unwrap(), &flag);
+    }
+}
+
+#[test]
 fn a_program_of_another_machine() {
     let mut bytes = std::fs::read(compile("unrelated.c", &["-O1"])).unwrap();
     // e_machine: RISC-V

@@ -42,6 +42,7 @@ pub fn check(command: &OsStr) -> Result<Program> {
     let path = find(command)?;
     let mut shell_script = false;
     check_file(&path, 0, &mut shell_script)?;
+    check_sanitizer(&path)?;
     let unseen = if shell_script { Vec::new() } else { unseen(&path) };
     Ok(Program { path, shell_script, unseen })
 }
@@ -72,6 +73,29 @@ fn unseen(path: &Path) -> Vec<String> {
         list.push(format!("{name} is a Go program: of its memory only what C code allocates will be recorded"));
     }
     list
+}
+
+/// Refuses a program whose allocator is a sanitizer's: it ends, by itself or by a fault, if another library comes first.
+fn check_sanitizer(path: &Path) -> Result<()> {
+    const ENTRIES: [(&[u8], &str); 5] = [
+        (b"__asan_init", "address"),
+        (b"__hwasan_init", "hwaddress"),
+        (b"__lsan_init", "leak"),
+        (b"__msan_init", "memory"),
+        (b"__tsan_init", "thread"),
+    ];
+    let Ok(Some((bytes, _))) = tracehound_symbols::map(path) else { return Ok(()) };
+    let Ok(elf) = ElfFile64::<Endianness>::parse(&bytes[..]) else { return Ok(()) };
+    let named = |symbol: object::read::elf::ElfSymbol<'_, '_, _>| symbol.name_bytes().ok().map(<[u8]>::to_vec);
+    let names: Vec<Vec<u8>> = elf.dynamic_symbols().filter_map(named).collect();
+    match ENTRIES.iter().find(|(entry, _)| names.iter().any(|name| name == entry)) {
+        None => Ok(()),
+        Some((_, kind)) => bail!(
+            "{} was built with -fsanitize={kind}: the sanitizer brings its own allocator, and ends the program when a library \
+             is preloaded; a build without it can be recorded",
+            path.display()
+        ),
+    }
 }
 
 /// The file behind a command: itself if it has a slash, else the first executable of that name in PATH.
