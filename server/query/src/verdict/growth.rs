@@ -44,7 +44,7 @@ pub fn growing(history: &History<'_>, o: &SeriesOutline) -> Option<Verdict> {
     );
     let confidence = o.tau.clamp(0.0, 1.0) * (1.0 - o.p);
     let mut verdict = verdict(VerdictKind::Growing, Shape::Growing, confidence, why);
-    set_rate(&mut verdict, slope, o.last);
+    set_rate(&mut verdict, slope, o.last, o.to_ns - o.from_ns);
     Some(verdict)
 }
 
@@ -105,7 +105,7 @@ pub fn leaking_below(history: &History<'_>, active: &[(u64, i64)], o: &SeriesOut
     let largest = ages.iter().max().copied().unwrap_or(0);
     let confidence = populated as f64 / ages.len() as f64 * (1.0 - largest as f64 / old.max(1) as f64);
     let mut verdict = verdict(VerdictKind::Growing, Shape::Growing, confidence, why);
-    set_rate(&mut verdict, slope, o.last);
+    set_rate(&mut verdict, slope, o.last, o.to_ns - o.from_ns);
     Some(verdict)
 }
 

@@ -114,7 +114,7 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
             (step.1, level)
         });
         let slope = theil_sen(&levels.collect::<Vec<_>>());
-        set_rate(&mut verdict, slope, last.1);
+        set_rate(&mut verdict, slope, last.1, last.0 - active[0].0);
     }
     Some(verdict)
 }

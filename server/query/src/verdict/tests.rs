@@ -6,9 +6,14 @@ const S: u64 = 1_000_000_000;
 const N: u64 = 256;
 
 fn judged(bytes: impl Fn(u64) -> i64, left: Option<(u64, u64)>, count: u64) -> Verdict {
-    let curve: Vec<_> = (1..=N).map(|i| (i * S, bytes(i))).collect();
+    judged_every(S, bytes, left, count)
+}
+
+/// Moments are so many nanoseconds apart.
+fn judged_every(step: u64, bytes: impl Fn(u64) -> i64, left: Option<(u64, u64)>, count: u64) -> Verdict {
+    let curve: Vec<_> = (1..=N).map(|i| (i * step, bytes(i))).collect();
     let history = History {
-        duration_ns: N * S,
+        duration_ns: N * step,
         curve: &curve,
         left_allocated_ns: left,
         left_count: count,
@@ -34,6 +39,16 @@ fn kinds_are_told_apart() {
     assert!(growing.why.contains("31 of 31") && growing.why.contains("95%"), "{}", growing.why);
     let forecast = growing.forecast.unwrap();
     assert_eq!((forecast.after_ns, forecast.bytes), (3600 * S, 256_000 + 3_600_000));
+
+    let words = |total: u64| {
+        let step = total / N;
+        let verdict = judged_every(step, |i| i as i64 * 1000, Some((step, 255 * step)), 256);
+        (verdict.kind, verdict.forecast.map(|forecast| forecast.after_ns), verdict.why)
+    };
+    let (kind, after, why) = words(40 * S);
+    assert!(kind == VerdictKind::Growing && after == Some(600 * S) && why.contains("in another ten minutes"), "{why}");
+    let (kind, after, why) = words(S / 10);
+    assert!(kind == VerdictKind::Growing && after.is_none() && !why.contains("at this rate"), "{why}");
 
     let bounded = judged(|i| 100_000.min(i as i64 * 2_000), Some((S, 255 * S)), 50);
     assert_eq!((bounded.kind, bounded.shape), (VerdictKind::Bounded, Shape::Bounded), "{bounded:?}");

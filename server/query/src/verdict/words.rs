@@ -10,15 +10,18 @@ pub fn verdict(kind: VerdictKind, shape: Shape, confidence: f64, why: String) ->
     Verdict { kind, shape, confidence, why, ..Verdict::default() }
 }
 
-/// The length of time that forecasts look ahead.
-const AHEAD_NS: u64 = 3_600_000_000_000;
+/// Lengths of time that forecasts look ahead, each behind growth that was observed for so long at least.
+const AHEAD: [(u64, u64, &str); 3] =
+    [(60 * SECOND, 3600 * SECOND, "hour"), (10 * SECOND, 600 * SECOND, "ten minutes"), (SECOND, 60 * SECOND, "minute")];
+const SECOND: u64 = 1_000_000_000;
 
-/// Adds the rate, and where it leads.
-pub fn set_rate(verdict: &mut Verdict, slope: Slope, now: i64) {
+/// Adds the rate, and where it leads, if it was observed long enough to say so.
+pub fn set_rate(verdict: &mut Verdict, slope: Slope, now: i64, observed_ns: u64) {
     verdict.bytes_per_second = slope.rate;
     verdict.bytes_per_second_low = Some(slope.low);
     verdict.bytes_per_second_high = Some(slope.high);
-    let bytes = now as f64 + slope.rate * (AHEAD_NS as f64 / 1e9);
-    verdict.forecast = Some(Forecast { after_ns: AHEAD_NS, bytes: bytes.max(0.0) as u64 });
-    verdict.why.push_str(&format!("; at this rate {} in another hour", signed_bytes(bytes as i64)));
+    let Some((_, after_ns, length)) = AHEAD.into_iter().find(|(least, ..)| observed_ns >= *least) else { return };
+    let bytes = now as f64 + slope.rate * (after_ns as f64 / 1e9);
+    verdict.forecast = Some(Forecast { after_ns, bytes: bytes.max(0.0) as u64 });
+    verdict.why.push_str(&format!("; at this rate {} in another {length}", signed_bytes(bytes as i64)));
 }
