@@ -161,9 +161,10 @@ impl PageFiles {
 
     fn with(&self, document: &serde_json::Value) -> Result<String, ReportError> {
         let io = |error: std::io::Error| ReportError::Export(error.into());
+        // As a whole: the encoder clears its buffer behind each write, and there is one for each comma.
+        let text = serde_json::to_vec(document).map_err(|error| io(error.into()))?;
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-        serde_json::to_writer(&mut gzip, document).map_err(|error| io(error.into()))?;
-        gzip.flush().map_err(io)?;
+        gzip.write_all(&text).map_err(io)?;
         let data = BASE64.encode(gzip.finish().map_err(io)?);
         let hash = BASE64.encode(Sha256::digest(self.script.as_bytes()));
         let title = document["title"].as_str().unwrap_or_default();

@@ -17,7 +17,7 @@ pub enum OutputArgs {
     /// A file, under another name until it is complete.
     File(BufWriter<File>, OutputFiles),
     /// A file that is compressed on the way.
-    Gzip(Box<GzEncoder<BufWriter<File>>>, OutputFiles),
+    Gzip(Box<BufWriter<GzEncoder<BufWriter<File>>>>, OutputFiles),
 }
 
 /// Names of a file being written.
@@ -66,7 +66,8 @@ impl OutputArgs {
         let file = File::create(&names.temporary).with_context(|| format!("cannot write {}", path.display()))?;
         let file = BufWriter::with_capacity(1 << 16, file);
         Ok(if gzip {
-            Self::Gzip(Box::new(GzEncoder::new(file, Compression::fast())), names)
+            // The encoder clears a buffer behind each write: few large ones come to it.
+            Self::Gzip(Box::new(BufWriter::with_capacity(1 << 16, GzEncoder::new(file, Compression::fast()))), names)
         } else {
             Self::File(file, names)
         })
@@ -77,7 +78,7 @@ impl OutputArgs {
         let (mut file, mut names) = match self {
             Self::Stdout(mut out) => return Ok(out.flush()?),
             Self::File(file, names) => (file, names),
-            Self::Gzip(encoder, names) => (encoder.finish()?, names),
+            Self::Gzip(out, names) => (out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?, names),
         };
         let named = |names: &OutputFiles| format!("cannot write {}", names.last.display());
         file.flush().with_context(|| named(&names))?;
