@@ -115,6 +115,7 @@ fn remarks(objects: &[Examined], missing: u64, said_by_recorder: bool) -> Vec<(&
     for object in objects {
         let hooked = object.is_program && said_by_recorder;
         list.extend(bypassing_calls(object, objects).filter(|_| !hooked));
+        list.extend(calls_of_libc(object));
         let exports_malloc = object.offers.contains(&b"malloc"[..]);
         if !hooked && !exports_malloc {
             let place = if object.is_program { "the program" } else { object.name.as_str() };
@@ -169,6 +170,16 @@ fn bypassing_calls<'a>(
         let by = by.into_iter().collect::<Vec<_>>().join(", ");
         (UNSEEN, format!("{by} calls {names} of {}: what these give and take is not recorded.", object.name))
     })
+}
+
+/// Functions of glibc's allocator that `object` calls by glibc's own names.
+fn calls_of_libc(object: &Examined) -> Option<(&'static str, String)> {
+    const NAMES: [&str; 7] = ["malloc", "calloc", "realloc", "memalign", "valloc", "pvalloc", "free"];
+    let own = |name: &&str| object.takes.contains(format!("__libc_{name}").as_bytes());
+    let names: Vec<String> = NAMES.iter().filter(own).map(|name| format!("__libc_{name}")).collect();
+    let text =
+        |names: String| format!("{} calls {names} of glibc: what these give and take is not recorded.", object.name);
+    (!names.is_empty()).then(|| (UNSEEN, text(names.join(", "))))
 }
 
 /// The loader, the C library, the vdso and the recorder itself need no look.
