@@ -46,20 +46,23 @@ test: ## every test of every part, and how long each took
 	for failed in target/test-logs/*.failed; do if [ -e "$$failed" ]; then echo "== $$failed"; cat "$$failed"; fi; done; \
 	echo "how long each part took:"; cat target/test-times.txt; exit $$status
 
-test-all: test-rust test-proofs test-engines test-web test-page
+test-all: test-rust test-aarch64 test-proofs test-engines test-web test-page
 
 test-build: build
 	tests/timed.sh "Debian packages" tests/needs.sh
 	tests/timed.sh "building the tests" cargo test --release --workspace --no-run
 
-# The page in a browser beside the rest, which waits much: two processors are used whole. Each part writes a log of its own.
+# What needs a browser, an emulator or engines beside the rest, which waits much: two processors are used whole. Each part writes a log of its own.
 test-in-two-lanes: test-build
-	@$(MAKE) --no-print-directory BUILT= test-web test-page & page=$$!; status=0; \
-	$(MAKE) --no-print-directory BUILT= test-rust test-proofs test-engines || status=1; \
+	@$(MAKE) --no-print-directory --keep-going BUILT= test-web test-page test-aarch64 test-proofs test-engines & page=$$!; \
+	status=0; $(MAKE) --no-print-directory BUILT= test-rust || status=1; \
 	wait $$page || status=1; exit $$status
 
 test-rust: $(if $(BUILT),test-build)
 	tests/timed.sh "Rust tests" cargo test --release --workspace --no-fail-fast
+
+test-aarch64: $(if $(BUILT),test-build)
+	tests/timed.sh "tests on aarch64" cargo test --release --workspace --test aarch64 -- --ignored
 
 test-proofs: $(BUILT)
 	tests/timed.sh "proofs, in short" tests/prove.sh short

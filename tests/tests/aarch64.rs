@@ -1,5 +1,7 @@
 //! The recorder on aarch64, under qemu-user: recordings against the programs' own books, backtraces against libgcc's.
 //!
+//! `make test` runs these beside the rest, by `make test-aarch64`.
+//!
 //! What an emulator cannot show: missing barriers, because the host's memory order is strong; fork, because it passes
 //! MADV_WIPEONFORK over; attaching, because it has no ptrace; mappings that must fail, because it ignores
 //! MAP_FIXED_NOREPLACE.
@@ -35,6 +37,7 @@ fn agrees(source: &str, flags: &str) -> Agreement {
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn books_of_threads_that_free_each_others_blocks() {
     for flags in FLAGS {
         let agreement = agrees("cross_free.c", flags);
@@ -43,23 +46,27 @@ fn books_of_threads_that_free_each_others_blocks() {
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn books_of_thousands_of_short_threads() {
     agrees("threads_short.c", FLAGS[0]);
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn books_of_sizes_and_of_reallocations() {
     agrees("sizes.c", FLAGS[0]);
     agrees("realloc_chain.c", FLAGS[3]);
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn books_of_signal_handlers_on_both_stacks() {
     agrees("signals.c", FLAGS[3]);
     agrees("altstack.c", FLAGS[3]);
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn books_of_small_and_deep_stacks_and_of_jumps() {
     agrees("small_stacks.c", FLAGS[0]);
     agrees("depth.c", FLAGS[4]);
@@ -67,6 +74,7 @@ fn books_of_small_and_deep_stacks_and_of_jumps() {
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn books_before_main_and_after_it() {
     agrees("edges.c", FLAGS[0]);
     agrees("first_leaves.c", FLAGS[0]);
@@ -125,29 +133,34 @@ fn walk(arguments: &[&str], checks: i64) -> HashMap<String, i64> {
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn backtraces_of_all_layouts() {
     let counters = walk(&["trees"], 30_000);
     assert!(counters["frames"] > 1_000_000 && counters["functions"] == 14 * TREE_FLAGS.len() as i64);
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn backtraces_of_the_same_states_again_and_again() {
     let counters = walk(&["repeating"], 40_000);
     assert!(counters["learned"] < counters["checks"] * 4 / 5, "{counters:?}");
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn backtraces_of_exceptions_and_of_jumps() {
     walk(&["exceptions"], 20_000);
     walk(&["longjmp"], 20_000);
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn backtraces_of_coroutines() {
     walk(&["coroutines"], 80_000);
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn backtraces_of_signal_handlers() {
     assert!(walk(&["signals"], 10_000)["signal_frames"] > 1_000);
 }
@@ -155,6 +168,7 @@ fn backtraces_of_signal_handlers() {
 /// Also where the return address is still in x30. An emulated processor is slow: fewer alarms than elsewhere, so that the
 /// walk is repeated until there were enough.
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn backtraces_at_any_instruction() {
     const RUNS: usize = 8;
     for stack in ["interrupts", "interrupts-alternate"] {
@@ -170,12 +184,14 @@ fn backtraces_at_any_instruction() {
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn backtraces_by_information_that_compilers_do_not_write() {
     assert!(walk(&["odd"], 4_000)["slow"] > 100);
     assert_eq!(walk(&["odd-fast"], 5_000)["slow"], 0);
 }
 
 #[test]
+#[ignore = "builds for another processor, minutes: `make test-aarch64`"]
 fn frames_without_information_are_heuristic_and_marked() {
     let counters = walk(&["without-information"], 10_000);
     assert!(counters["heuristic"] > 1_000 && counters["truncated"] == 0, "{counters:?}");
