@@ -175,11 +175,10 @@ fn bypassing_calls<'a>(
 /// Functions of glibc's allocator that `object` calls by glibc's own names.
 fn calls_of_libc(object: &Examined) -> Option<(&'static str, String)> {
     const NAMES: [&str; 7] = ["malloc", "calloc", "realloc", "memalign", "valloc", "pvalloc", "free"];
-    let own = |name: &&str| object.takes.contains(format!("__libc_{name}").as_bytes());
-    let names: Vec<String> = NAMES.iter().filter(own).map(|name| format!("__libc_{name}")).collect();
-    let text =
-        |names: String| format!("{} calls {names} of glibc: what these give and take is not recorded.", object.name);
-    (!names.is_empty()).then(|| (UNSEEN, text(names.join(", "))))
+    let own = NAMES.map(|name| format!("__libc_{name}"));
+    let names: Vec<String> = own.into_iter().filter(|name| object.takes.contains(name.as_bytes())).collect();
+    let (who, names) = (&object.name, (!names.is_empty()).then(|| names.join(", "))?);
+    Some((UNSEEN, format!("{who} calls {names} of glibc: what these give and take is not recorded.")))
 }
 
 /// The loader, the C library, the vdso and the recorder itself need no look.
