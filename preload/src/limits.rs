@@ -1,7 +1,7 @@
 //! The hooks of limits on memory: `setrlimit` and its like, and `mlockall`.
 //!
 //! A program that limits its address space or its data means its own: the kernel gets the limit and what the recorder has, and
-//! the program reads back what it has set. A program that it starts gets the program's soft limit. Limits from before the start
+//! the program reads back what it has set. A program that it starts unrecorded gets the program's soft limit. Limits from before the start
 //! stay as they are: the recorder takes less then.
 
 use core::ffi::{CStr, c_int};

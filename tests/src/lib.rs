@@ -265,6 +265,25 @@ pub fn dump_where(file: &Path, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
     events
 }
 
+/// As [`dump_where`], by what stands before an event's stack: kind, function, size. The stacks of the others are not read,
+/// which is nearly all of the time.
+#[must_use]
+pub fn dump_by_head(file: &Path, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let mut child = Command::new(heaptrace()).arg("dump").arg(file).stdout(Stdio::piped()).spawn().expect("it starts");
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|e| panic!("no JSON ({e}): {text}"));
+    let mut events = Vec::new();
+    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
+        let line = line.expect("text");
+        let head =
+            line.split_once(",\"stack\":").map_or_else(|| parsed(&line), |(head, _)| parsed(&format!("{head}}}")));
+        if wanted(&head) {
+            events.push(parsed(&line));
+        }
+    }
+    assert!(child.wait().expect("it ends").success(), "heaptrace dump failed");
+    events
+}
+
 /// The same with options.
 #[must_use]
 pub fn dump_with(options: &[&str], file: &Path) -> Vec<Value> {

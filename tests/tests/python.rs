@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tracehound_tests::{
-    Traced, dump, dump_where, dump_with, functions, json, number, pythons, random_seed, root, trace,
+    Traced, dump, dump_by_head, dump_where, dump_with, functions, json, number, pythons, random_seed, root, trace,
 };
 
 /// File, line, qualified name.
@@ -58,7 +58,7 @@ fn compared(run: &Traced, innermost_only: bool) -> usize {
     let sizes: BTreeSet<u64> = stated.lines().filter_map(size).collect();
     // All events at once would take gigabytes.
     let is_stated = |event: &Value| event["size"].as_u64().is_some_and(|size| sizes.contains(&size));
-    compared_with(run, dump_where(&run.recording(), is_stated), innermost_only)
+    compared_with(run, dump_by_head(&run.recording(), is_stated), innermost_only)
 }
 
 fn compared_with(run: &Traced, events: Vec<Value>, innermost_only: bool) -> usize {
@@ -114,7 +114,7 @@ fn more_stacks_than_are_remembered_are_not_taken_for_each_other() {
     let allocators: &[&str] = if asked.is_some() { &["default", "malloc"] } else { &["default"] };
     for (interpreter, allocator) in pythons().iter().flat_map(|one| allocators.iter().map(move |two| (one, two))) {
         let run = run_with(interpreter, "many_stacks.py", &arguments, &[("PYTHONMALLOC", allocator)]);
-        let events = dump_where(&run.recording(), |event| event["size"].as_u64().is_some_and(|size| size > 100_000));
+        let events = dump_by_head(&run.recording(), |event| event["size"].as_u64().is_some_and(|size| size > 100_000));
         assert_eq!(compared_with(&run, events, false), 4 * stacks, "{}", interpreter.display());
     }
 }
@@ -161,11 +161,13 @@ fn requests_of_an_asyncio_service_are_told_apart() {
         let run = run(&interpreter, "service.py", &[]);
         let printed: BTreeMap<String, (u64, u64)> = serde_json::from_str(&run.stdout()).unwrap();
         let mut seen: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        let is_malloc = |event: &Value| event["kind"] == "alloc" && event["function"] == "malloc";
-        for event in &dump_where(&run.recording(), is_malloc) {
+        // The script's own blocks are larger than any that Python asks for.
+        let is_own = |event: &Value| {
+            event["kind"] == "alloc" && event["function"] == "malloc" && event["size"].as_u64() >= Some(1_000_000)
+        };
+        for event in &dump_by_head(&run.recording(), is_own) {
             let (size, context) = (number(event, "/size"), event["context"].as_u64());
-            // The script's own blocks are larger than any that Python asks for.
-            if size >= 1_000_000 && python_frames(event).first().is_some_and(|(_, _, name)| name == "keep") {
+            if python_frames(event).first().is_some_and(|(_, _, name)| name == "keep") {
                 let sum = seen.entry(context.unwrap_or(0).to_string()).or_default();
                 *sum = (sum.0 + 1, sum.1 + size);
             }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tracehound_tests::{dump, dump_where, heaptrace, json, number, pythons, root};
+use tracehound_tests::{dump, dump_by_head, heaptrace, json, number, pythons, root};
 
 fn run(interpreter: &Path, options: &[&str], variables: &[(&str, &str)], folder: &Path) -> (Output, PathBuf) {
     let recording = folder.join("objects.dat");
@@ -43,7 +43,7 @@ fn each_object_is_recorded_once_with_its_stack() {
         let sizes: Vec<u64> = stated.iter().map(|one| number(one, "/size")).collect();
         // All events of all versions do not fit into memory.
         let has_realloc = Cell::new(false);
-        let events = dump_where(&recording, |event| {
+        let events = dump_by_head(&recording, |event| {
             has_realloc.set(has_realloc.get() || event["kind"] == "realloc");
             event["size"].as_u64().is_some_and(|size| sizes.contains(&size))
         });
