@@ -34,7 +34,10 @@ pub fn why(sums: &LedgerSums, rss: u64, model: AllocatorModel, trim: Option<u64>
         "mappings" => format!("{amount} are mappings that the program made itself, beside the allocator."),
         "runtime_heaps" => format!("{amount} are the heap of the program's language, which its runtime manages."),
         "files" => {
-            format!("{amount} are files and shared memory: the kernel takes back what is unchanged when it needs it.")
+            format!(
+                "{amount} are files and shared memory: the kernel takes back unchanged pages of files when it needs memory; \
+                 shared memory without a file stays, or goes to swap."
+            )
         }
         "modules" => format!("{amount} are code and data of modules: the program uses little memory of its own."),
         "stacks" => format!("{amount} are stacks of threads."),
