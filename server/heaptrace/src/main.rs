@@ -1,5 +1,14 @@
 //! The binary `heaptrace`: the command line and the HTTP server, over the crates beside it.
 
+/// Writes a line to standard error, as `eprintln!` does. A standard error that nobody reads, or that is full, changes nothing
+/// of what is done, least of all the status that `heaptrace run` passes on.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*)));
+    }};
+}
+pub(crate) use tell;
+
 mod cli;
 mod http;
 mod query_params;

@@ -24,6 +24,21 @@ fn dump(folder: &Path, arguments: &[&str]) -> Vec<Value> {
 }
 
 #[test]
+fn a_filter_that_nothing_passes_does_not_say_that_nothing_leaked() {
+    let folder = folder_with_sample();
+    let said = |arguments: &[&str]| {
+        let output = heaptrace(folder.path(), &[&["leaks", "app.dat"], arguments].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(said(&[]).contains(" leaked in "), "{}", said(&[]));
+    for arguments in [["--focus", "no such function"], ["--min-size", "100g"]] {
+        let text = said(&arguments);
+        assert!(text.starts_with("No leaked block matches") && !text.contains("Nothing leaked"), "{text}");
+    }
+}
+
+#[test]
 fn info_and_leaks_can_be_rebuilt_from_dump() {
     let folder = folder_with_sample();
     let (mut live, mut live_bytes, mut peak) = (HashMap::new(), 0, 0);

@@ -77,6 +77,14 @@ fn the_exit_code_is_the_programs() {
 }
 
 #[test]
+fn the_exit_code_is_the_programs_where_nothing_can_be_said() {
+    let temp = tempfile::tempdir().unwrap();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = heaptrace(temp.path(), &["--", "sh", "-c", "exit 7"]).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(7));
+}
+
+#[test]
 fn it_dies_by_the_signal_that_ended_the_program() {
     for (name, signal) in [("TERM", libc::SIGTERM), ("KILL", libc::SIGKILL), ("ABRT", libc::SIGABRT)] {
         let temp = tempfile::tempdir().unwrap();

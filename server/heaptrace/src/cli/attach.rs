@@ -82,7 +82,9 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     if let Some((count, bytes)) = attached.figures.existing {
         let stopped = units::duration(attached.figures.stopped.as_nanos() as u64);
         let (count, bytes) = (units::count(count), units::bytes(bytes));
-        eprintln!("heaptrace: {count} blocks of {bytes} were allocated before; the process was stopped for {stopped}");
+        crate::tell!(
+            "heaptrace: {count} blocks of {bytes} were allocated before; the process was stopped for {stopped}"
+        );
     }
     let started = Instant::now();
     while attached.is_recording() && !flag.is_cancelled() && duration.is_none_or(|limit| started.elapsed() < limit) {
@@ -97,7 +99,10 @@ pub fn run(args: &AttachArgs) -> Result<()> {
             "detached; a thread was in the recorder, so its memory stays until the next attach".into()
         }
     };
-    eprintln!("heaptrace: {line}; look at it with `heaptrace leaks {}`", terminal::clean(&path.display().to_string()));
+    crate::tell!(
+        "heaptrace: {line}; look at it with `heaptrace leaks {}`",
+        terminal::clean(&path.display().to_string())
+    );
     Ok(())
 }
 
@@ -107,7 +112,7 @@ pub fn detach(args: &DetachArgs) -> Result<()> {
         Detached::Clean => Ok(()),
         Detached::Gone => bail!("process {} has ended", args.pid),
         Detached::MemoryStays => {
-            eprintln!("heaptrace: a thread was in the recorder, so its memory stays until the next attach");
+            crate::tell!("heaptrace: a thread was in the recorder, so its memory stays until the next attach");
             Ok(())
         }
     }

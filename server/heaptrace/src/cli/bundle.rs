@@ -63,7 +63,7 @@ pub fn run(args: &BundleArgs) -> Result<()> {
     tell_of_parents(&opened, &written);
     let (named, all) = bundle.counts();
     let (named, all) = (units::count(named as u64), units::count(all as u64));
-    eprintln!("heaptrace: {}: names for {named} of {all} places in the code", written.display());
+    crate::tell!("heaptrace: {}: names for {named} of {all} places in the code", written.display());
     Ok(())
 }
 
@@ -89,7 +89,7 @@ fn tell_of_parents(opened: &open::OpenRecording, written: &Path) {
     if let Some(from) = inherited.and_then(|inherited| inherited.from.as_ref()) {
         let parent = Path::new(std::ffi::OsStr::from_bytes(&from.path)).display();
         let written = written.display();
-        eprintln!(
+        crate::tell!(
             "heaptrace: the process was forked: take its parent's recording {parent} along, too, into the folder of \
              {written}; the blocks that it inherited are only there"
         );
@@ -103,6 +103,6 @@ fn copy_side_file(args: &BundleArgs, recording: &Path) -> Result<()> {
         return Ok(());
     }
     fs::copy(&from, &to).with_context(|| format!("cannot write {}", to.display()))?;
-    eprintln!("heaptrace: the program was killed: take {} along, too", to.display());
+    crate::tell!("heaptrace: the program was killed: take {} along, too", to.display());
     Ok(())
 }

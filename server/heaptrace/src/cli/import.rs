@@ -45,6 +45,6 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     if done.skipped > 0 {
         text.push_str(&format!("; {} lines were not understood", units::count(done.skipped)));
     }
-    eprintln!("heaptrace: {}: {text}", args.output.display());
+    crate::tell!("heaptrace: {}: {text}", args.output.display());
     Ok(())
 }

@@ -114,11 +114,13 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     let kinds: Vec<_> = kinds.iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
     line("events", if kinds.is_empty() { "none".into() } else { kinds.join(", ") })?;
     if events.lost > 0 || info.exactness.damaged_blocks > 0 {
-        let text = format!(
-            "{} events; damaged blocks of the file: {}",
-            count(events.lost),
-            count(info.exactness.damaged_blocks)
-        );
+        // A damaged block does not say how many it had.
+        let lost = match (events.lost, info.exactness.damaged_blocks) {
+            (0, 1..) => "an unknown number of events".into(),
+            (lost, 1..) => format!("{} events or more", count(lost)),
+            (lost, 0) => format!("{} events", count(lost)),
+        };
+        let text = format!("{}; damaged blocks of the file: {}", lost, count(info.exactness.damaged_blocks));
         line("missing", style.paint(TextRole::Bad, text).to_string())?;
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use tracehound_api::leaks::{LeakSite, Leaks, Shape, Verdict, VerdictKind};
 use tracehound_query::suppress::{self, Suppression, SuppressionOrigin};
-use tracehound_query::{Filter, leaks};
+use tracehound_query::{Filter, Window, leaks};
 
 use super::args::{Files, Filters, WindowArgs};
 use super::open::OpenRecording;
@@ -74,7 +74,7 @@ impl SuppressionFiles {
         }
         let (list, problems) = suppressions::of_program(&opened.trace);
         for problem in problems {
-            eprintln!("heaptrace: {}", clean(&problem));
+            crate::tell!("heaptrace: {}", clean(&problem));
         }
         list
     }
@@ -106,6 +106,7 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
         suppress.extend(suppress::built_in());
     }
     let limit = args.files.row_limit(args.sites, 10);
+    let is_whole = filter.is_empty() && window == Window::default();
     let params =
         leaks::LeaksParams { window, filter, suppress, show_suppressed: args.show_suppressed, limit, functions: 0 };
     for_each(
@@ -118,7 +119,15 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
             opened.tell_beyond(params.window.times());
             leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
         },
-        |leaks, _, out| print(leaks, args.full, style, out),
+        |leaks, _, out| {
+            if !is_whole && leaks.leaked.count == 0 && leaks.suppressed.count == 0 {
+                return writeln!(
+                    out,
+                    "No leaked block matches; without filters and times `heaptrace leaks` lists all."
+                );
+            }
+            print(leaks, args.full, style, out)
+        },
     )
 }
 

@@ -178,7 +178,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = match config::with_defaults(manual::command(), arguments.into_iter().collect()) {
         Ok(arguments) => arguments,
         Err(error) => {
-            eprintln!("heaptrace: {}", terminal::clean(&format!("{error:#}")));
+            crate::tell!("heaptrace: {}", terminal::clean(&format!("{error:#}")));
             return ExitCode::from(2);
         }
     };
@@ -198,7 +198,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             if error.is::<Interrupted>() || interrupt::flag().is_cancelled() {
                 run::die_by(libc::SIGINT);
             }
-            eprintln!("heaptrace: {}", terminal::clean(&format!("{error:#}")));
+            crate::tell!("heaptrace: {}", terminal::clean(&format!("{error:#}")));
             ExitCode::from(if error.is::<Misuse>() { 2 } else { 1 })
         }
     }

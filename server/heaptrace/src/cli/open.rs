@@ -36,7 +36,7 @@ impl OpenRecording {
             if let TimeExpr::Ns(ns) = time
                 && *ns > end
             {
-                eprintln!(
+                crate::tell!(
                     "heaptrace: {}: {} is after the end of the recording; the end is used instead: {}",
                     terminal::clean(&self.path),
                     units::duration(*ns),
@@ -85,7 +85,7 @@ pub fn open_telling(path: &Path) -> Result<OpenRecording> {
 pub fn open_telling_among(path: &Path, others: &[PathBuf]) -> Result<OpenRecording> {
     let opened = open_among(path, others)?;
     if let Some(shortfall) = opened.shortfall() {
-        eprintln!("heaptrace: {}: {shortfall}", terminal::clean(&opened.path));
+        crate::tell!("heaptrace: {}: {shortfall}", terminal::clean(&opened.path));
     }
     Ok(opened)
 }

@@ -64,17 +64,17 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     out.write_all(made.html.as_bytes())?;
     out.finish()?;
     for line in &made.left_out {
-        eprintln!("heaptrace: to fit into {}: {line}", units::bytes(args.max_file_size));
+        crate::tell!("heaptrace: to fit into {}: {line}", units::bytes(args.max_file_size));
     }
     match &made.example {
-        Some(path) => eprintln!(
+        Some(path) => crate::tell!(
             "heaptrace: the report contains {} paths of this machine, such as {}, the command line and the names of all \
              functions: check it before you share it, or use --strip-paths",
             units::count(made.paths as u64),
             terminal::clean(path)
         ),
         None => {
-            eprintln!(
+            crate::tell!(
                 "heaptrace: the report contains the names of all functions and files: check it before you share it"
             )
         }

@@ -81,7 +81,7 @@ pub fn run(args: ServerArgs) -> Result<()> {
     }
     // The other recordings can be opened; the page reports these problems, too.
     for problem in problems {
-        eprintln!("heaptrace: {}", clean(&problem));
+        crate::tell!("heaptrace: {}", clean(&problem));
     }
     let suppressions = read_suppressions(&args.suppressions)?;
     http::serve(Config {

@@ -173,6 +173,6 @@ fn open_browser(url: &str) {
     let null = std::process::Stdio::null;
     let started = std::process::Command::new("xdg-open").arg(url).stdin(null()).stdout(null()).stderr(null()).spawn();
     if started.is_err() {
-        eprintln!("heaptrace: cannot start a browser (no xdg-open); open the address by hand");
+        crate::tell!("heaptrace: cannot start a browser (no xdg-open); open the address by hand");
     }
 }

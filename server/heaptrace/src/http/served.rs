@@ -335,7 +335,7 @@ impl Served {
                 }
                 Err(error) => {
                     // What was read before can still be asked about.
-                    eprintln!("heaptrace: {error}; the page shows it as it was");
+                    crate::tell!("heaptrace: {error}; the page shows it as it was");
                     return;
                 }
             }

@@ -201,7 +201,7 @@ fn baseline(path: &Path, args: &CheckArgs, suppress: &[suppress::Suppression]) -
         before.temporary as f64 * 100.0 / before.allocations as f64 * (1.0 + args.tolerance.0 / 100.0)
     };
     if before == (Measured { peak_bytes: 0, leaked_bytes: 0, suppressed_bytes: 0, allocations: 0, temporary: 0 }) {
-        eprintln!("heaptrace: the baseline {name} has no allocations");
+        crate::tell!("heaptrace: the baseline {name} has no allocations");
     }
     Ok(Budget {
         peak: Some(ByteSize(tolerated(before.peak_bytes))),

@@ -262,7 +262,7 @@ fn report(template: &Path, started: i128, pid: u32) {
 }
 
 fn say(line: &str) {
-    eprintln!("heaptrace: {line}");
+    crate::tell!("heaptrace: {line}");
 }
 
 /// Relative to the current directory, if it is below.
