@@ -265,7 +265,7 @@ pub fn dump_where(file: &Path, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
     events
 }
 
-/// As [`dump_where`], by what stands before an event's stack: kind, function, size. The stacks of the others are not read,
+/// As [`dump_where`], by what comes before an event's stack: kind, function, size. The stacks of the others are not read,
 /// which is nearly all of the time.
 #[must_use]
 pub fn dump_by_head(file: &Path, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
