@@ -57,7 +57,12 @@ test.each(["light", "dark"] as const)("every frame has its colour on the canvas,
   );
   expect(wide.length).toBeGreaterThan(3);
   // Near the right edge, where names seldom reach, and above the line of the text.
-  for (const { x, y, width, fill } of wide) expect(await pixel(page, x + width - 4, y + 2)).toEqual(fill);
+  // The page converts colours itself: it may round to the next byte.
+  for (const { x, y, width, fill } of wide) {
+    const drawn = await pixel(page, x + width - 4, y + 2);
+    const apart = Math.max(...drawn.map((byte, i) => Math.abs(byte - (fill[i] ?? 0))));
+    expect(apart, `${drawn} for ${fill}`).toBeLessThanOrEqual(1);
+  }
   expect(await seriousFaults(page)).toEqual([]);
 });
 

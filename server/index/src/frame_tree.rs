@@ -4,12 +4,14 @@
 //! Ids are given out in the order of node ids, parents first, so that the same recording with the same symbols always
 //! has the same ids, and a grown recording keeps those that it had.
 
-use std::sync::{Arc, OnceLock};
+use std::any::Any;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 
 use super::cancel::{Cancel, Cancelled};
 use super::folded::RuntimeRole;
+use super::pre_order::PreOrder;
 use super::symbols::{FunctionId, RecordingSymbols, SymbolFrame};
 use super::{LocationId, Trace};
 
@@ -36,18 +38,11 @@ pub struct TreeShape {
     pub frame: Vec<SymbolFrame>,
     /// A caller further up is the same function.
     pub recursive: Vec<bool>,
-    children: OnceLock<Children>,
-}
-
-/// Children of row `i`: `child[first[i]..first[i + 1]]`.
-#[derive(Debug)]
-struct Children {
-    first: Vec<u32>,
-    child: Vec<FrameId>,
+    pre_order: OnceLock<PreOrder>,
 }
 
 impl TreeShape {
-    /// Appends a row. Asking for children is for finished trees.
+    /// Appends a row. The pre-order is for finished trees.
     pub fn push(&mut self, row: TreeRow) -> FrameId {
         self.parent.push(row.parent);
         self.frame.push(row.frame);
@@ -72,28 +67,10 @@ impl TreeShape {
         std::iter::successors(Some(row), |&r| self.parent.get(r as usize).copied()).take_while(|&r| r != 0)
     }
 
-    /// The rows right below a row. The first call lists them for all rows.
+    /// The rows in pre-order; the first call makes it.
     #[must_use]
-    pub fn children(&self, row: FrameId) -> &[FrameId] {
-        let lists = self.children.get_or_init(|| {
-            let mut first = vec![0_u32; self.len() + 1];
-            for &parent in self.parent.iter().skip(1) {
-                first[parent as usize + 1] += 1;
-            }
-            for row in 0..self.len() {
-                first[row + 1] += first[row];
-            }
-            let mut next = first.clone();
-            let mut child = vec![0; self.len().saturating_sub(1)];
-            for (row, &parent) in (0..).zip(&self.parent).skip(1) {
-                let at = &mut next[parent as usize];
-                child[*at as usize] = row;
-                *at += 1;
-            }
-            Children { first, child }
-        });
-        let at = row as usize;
-        &lists.child[lists.first[at] as usize..lists.first[at + 1] as usize]
+    pub fn pre_order(&self) -> &PreOrder {
+        self.pre_order.get_or_init(|| PreOrder::new(&self.parent))
     }
 }
 
@@ -104,6 +81,8 @@ pub struct FrameTree {
     shape: Arc<TreeShape>,
     /// For each call-tree node: the row of its innermost function, in stacks that end there.
     of_node: Vec<FrameId>,
+    /// What queries made of the tree and may need again, by key; the last one used is the last.
+    kept: Mutex<Vec<(String, Arc<dyn Any + Send + Sync>)>>,
 }
 
 /// Stands for the function of the root.
@@ -166,7 +145,7 @@ impl FrameTree {
                 };
             }
         }
-        Ok(Self { shape: Arc::new(growing.shape), of_node })
+        Ok(Self { shape: Arc::new(growing.shape), of_node, kept: Mutex::default() })
     }
 
     /// The rows, as columns.
@@ -189,6 +168,36 @@ impl FrameTree {
     #[must_use]
     pub fn of_node(&self, node: u32) -> FrameId {
         self.of_node.get(node as usize).copied().unwrap_or(0)
+    }
+
+    /// Something that is made of the tree alone, under a key that says what; made where it is not kept. Of one type at
+    /// most `most` are kept, those that were used last.
+    pub fn kept<T: Any + Send + Sync>(&self, key: &str, most: usize, make: impl FnOnce() -> T) -> Arc<T> {
+        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock();
+        let found = kept.iter().position(|(known, value)| known == key && value.is::<T>());
+        if let Some(entry) = found.map(|at| kept.remove(at)) {
+            let value = Arc::clone(&entry.1).downcast();
+            kept.push(entry);
+            drop(kept);
+            if let Ok(value) = value {
+                return value;
+            }
+        } else {
+            drop(kept);
+        }
+        // Nobody waits for a long one: two who need it at once both make it.
+        let made = Arc::new(make());
+        let mut kept = lock();
+        kept.retain(|(known, value)| known != key || !value.is::<T>());
+        let count = kept.iter().filter(|(_, value)| value.is::<T>()).count();
+        if count >= most
+            && let Some(oldest) = kept.iter().position(|(_, value)| value.is::<T>())
+        {
+            kept.remove(oldest);
+        }
+        kept.push((key.to_owned(), Arc::clone(&made) as _));
+        made
     }
 }
 
@@ -215,5 +224,20 @@ impl GrowingTree {
             self.above.push(above | bit);
         }
         id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_last_is_kept() {
+        let tree = FrameTree::default();
+        let kept = |key: &str, value: u32| *tree.kept(key, 2, || value);
+        assert_eq!((kept("a", 1), kept("b", 2), kept("a", 3)), (1, 2, 1));
+        // `b` is the oldest now; other types are counted on their own.
+        assert_eq!(*tree.kept("a", 1, || "text"), "text");
+        assert_eq!((kept("c", 4), kept("a", 5), kept("b", 6)), (4, 1, 6));
     }
 }

@@ -37,6 +37,7 @@ pub mod nodes;
 mod page_finder;
 pub mod payload;
 pub mod places;
+pub mod pre_order;
 pub mod program;
 pub mod rows;
 pub mod scan;

@@ -75,6 +75,14 @@ pub struct SumQuery<'a> {
     pub cancel: &'a Cancel,
 }
 
+/// Buckets `first..last` and the rows at both ends of a span that are added to them, or taken off.
+#[derive(Debug)]
+struct CoveredSpan {
+    first: usize,
+    last: usize,
+    ends: [(Span, i64); 2],
+}
+
 /// Moment of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricMoment {
@@ -201,16 +209,31 @@ impl SumQuery<'_> {
         if !self.sums_do() {
             return self.part_by_rows(part, span);
         }
-        let mut sums = vec![Signed::default(); self.len()];
-        let (first, last) = self.trace.whole_buckets(span);
-        if first < last {
-            self.add_buckets(part, first, last, &mut sums);
-            let (inner_from, inner_to) = (self.trace.bucket_start(first), self.trace.bucket_start(last));
-            self.add_rows(part, Span { from: span.from, to: inner_from }, &mut sums);
-            self.add_rows(part, Span { from: inner_to, to: span.to }, &mut sums);
-        } else {
-            self.add_rows(part, span, &mut sums);
-        }
+        let empty = || vec![Signed::default(); self.len()];
+        let mut sums = match self.cover(span) {
+            Some(CoveredSpan { first, last, ends }) => {
+                // Rows at both ends take about as long as all buckets between them.
+                let by_buckets = || {
+                    let mut sums = empty();
+                    self.add_buckets(part, first, last, &mut sums);
+                    sums
+                };
+                let by_rows = || {
+                    let mut sums = empty();
+                    for (span, sign) in ends {
+                        self.add_rows(part, span, sign, &mut sums);
+                    }
+                    sums
+                };
+                let (inner, ends) = rayon::join(by_buckets, by_rows);
+                added(inner, ends)
+            }
+            None => {
+                let mut sums = empty();
+                self.add_rows(part, span, 1, &mut sums);
+                sums
+            }
+        };
         if let (SumKey::Site, Some(sites)) = (self.key, &self.selection.sites) {
             for (sum, _) in sums.iter_mut().zip(sites).filter(|(_, passes)| !**passes) {
                 *sum = Signed::default();
@@ -222,6 +245,36 @@ impl SumQuery<'_> {
             }
         }
         Ok(sums)
+    }
+
+    /// The buckets that are nearest to a span, and the rows by which they differ from it; `None` where rows alone are
+    /// quicker.
+    fn cover(&self, span: Span) -> Option<CoveredSpan> {
+        let trace = self.trace;
+        let (mut first, mut last) = trace.whole_buckets(span);
+        // A span within one bucket, or within the open one.
+        if !(span.from.events()..=span.to.events()).contains(&trace.bucket_start(first).events()) {
+            return None;
+        }
+        let events = |span: Span| span.to.events() - span.from.events();
+        let mut ends = [(span, 1); 2];
+        let inside = Span { from: span.from, to: trace.bucket_start(first) };
+        let outside = Span { from: trace.bucket_start(first.saturating_sub(1)), to: span.from };
+        ends[0] = (inside, 1);
+        if first > 0 && events(outside) < events(inside) {
+            first -= 1;
+            ends[0] = (outside, -1);
+        }
+        let inside = Span { from: trace.bucket_start(last), to: span.to };
+        ends[1] = (inside, 1);
+        if last < trace.facts().buckets.len() {
+            let outside = Span { from: span.to, to: trace.bucket_start(last + 1) };
+            if events(outside) < events(inside) {
+                last += 1;
+                ends[1] = (outside, -1);
+            }
+        }
+        (first < last).then_some(CoveredSpan { first, last, ends })
     }
 
     fn add_buckets(&self, part: BlockPart, first: usize, last: usize, sums: &mut Sums) {
@@ -285,13 +338,13 @@ impl SumQuery<'_> {
         }
     }
 
-    fn add_rows(&self, part: BlockPart, span: Span, sums: &mut Sums) {
+    fn add_rows(&self, part: BlockPart, span: Span, sign: i64, sums: &mut Sums) {
         let trace = self.trace;
-        let mut add = |row: u64| self.add_row(row, sums);
+        let mut add = |row: u64| self.add_row(row, sign, sums);
         let allocs = span.from.allocs..span.to.allocs;
         match part {
             BlockPart::Allocated => allocs.for_each(add),
-            BlockPart::Freed => (span.from.frees..span.to.frees).for_each(|d| self.add_free(d, sums)),
+            BlockPart::Freed => (span.from.frees..span.to.frees).for_each(|d| self.add_free(d, sign, sums)),
             BlockPart::Temporary => {
                 let everything = Selection::all();
                 let test = everything.rows(trace);
@@ -331,7 +384,7 @@ impl SumQuery<'_> {
             to,
             |start, end, sums, picker: &mut Picker<'_>| {
                 for &offset in picker.pick(start, end) {
-                    self.add_row(start + u64::from(offset), sums);
+                    self.add_row(start + u64::from(offset), 1, sums);
                 }
             },
             || Picker::new(&test, also.clone()),
@@ -346,7 +399,7 @@ impl SumQuery<'_> {
             to,
             |start, end, sums, picker: &mut Picker<'_>| {
                 for &offset in picker.pick_frees(start, end) {
-                    self.add_free(start + u64::from(offset), sums);
+                    self.add_free(start + u64::from(offset), 1, sums);
                 }
             },
             || Picker::new(&test, Also::Nothing),
@@ -354,16 +407,16 @@ impl SumQuery<'_> {
     }
 
     #[inline]
-    fn add_row(&self, row: u64, sums: &mut Sums) {
+    fn add_row(&self, row: u64, sign: i64, sums: &mut Sums) {
         if let Some(sum) = sums.get_mut(self.key_of(row)) {
-            sum.add(BlockAmount { count: 1, bytes: self.trace.size_of(row) }, 1);
+            sum.add(BlockAmount { count: 1, bytes: self.trace.size_of(row) }, sign);
         }
     }
 
     #[inline]
-    fn add_free(&self, ordinal: u64, sums: &mut Sums) {
+    fn add_free(&self, ordinal: u64, sign: i64, sums: &mut Sums) {
         if let Some(sum) = sums.get_mut(self.key_of(self.trace.row_of_free(ordinal))) {
-            sum.add(BlockAmount { count: 1, bytes: self.trace.size_of_free(ordinal) }, 1);
+            sum.add(BlockAmount { count: 1, bytes: self.trace.size_of_free(ordinal) }, sign);
         }
     }
 
@@ -386,15 +439,17 @@ impl SumQuery<'_> {
             }
             Ok(sums)
         };
-        let merge = |mut a: Sums, b: Sums| {
-            for (a, b) in a.iter_mut().zip(b) {
-                a.count += b.count;
-                a.bytes += b.bytes;
-            }
-            Ok(a)
-        };
+        let merge = |a, b| Ok(added(a, b));
         ranges(from, to).into_par_iter().map(one).try_reduce(|| vec![Signed::default(); len], merge)
     }
+}
+
+fn added(mut a: Sums, b: Sums) -> Sums {
+    for (a, b) in a.iter_mut().zip(b) {
+        a.count += b.count;
+        a.bytes += b.bytes;
+    }
+    a
 }
 
 /// Blocks between two looks at the cancel flag.

@@ -85,7 +85,7 @@ impl Overlay {
     fn add(&mut self, side: Side<'_>, which: usize, params: &DiffFlamegraphParams, cancel: &Cancel) -> Result<u64> {
         let values = values(side, params, cancel)?;
         cancel.check()?;
-        let amount = |row: usize| values.own[row].of(params.unit).max(0) as u64;
+        let amount = |row: usize| values.own()[row].of(params.unit).max(0) as u64;
         // Rows without a value on this side, at them or below, are not added.
         let mut holds: Vec<bool> = (0..values.len()).map(|row| amount(row) > 0).collect();
         for row in (1..holds.len()).rev() {

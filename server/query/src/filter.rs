@@ -21,13 +21,13 @@ use std::sync::Arc;
 
 use regex::Regex;
 
+use super::filter_functions::{FilterFunctions, MatchingRows, PathRows};
 use super::sparse_selection::SparseSelection;
 use super::stack_view::StackView;
 use super::transform::{Transform, TransformKind, TransformTarget};
 use super::{QueryError, Result};
-use tracehound_index::facts::ModuleFacts;
-use tracehound_index::frame_tree::{FrameTree, NO_FUNCTION};
-use tracehound_index::symbols::{FileId, FunctionId, RecordingSymbols};
+use tracehound_index::frame_tree::FrameTree;
+use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
 
 /// What to keep. Nothing given: everything.
@@ -239,20 +239,20 @@ impl Filter {
         }
         if let Some(freed_by) = &self.freed_by {
             let tree = trace.frame_tree(symbols, cancel)?;
-            let hits = FilterFunctions::new(trace, &tree, symbols).on_path(&tree, freed_by);
-            let passes = |origin: u32| hits[tree.of_node(trace.origin(origin).node) as usize];
+            let hits = FilterFunctions::new(trace, &tree, symbols).on_path(freed_by);
+            let passes = |origin: u32| hits.0[tree.of_node(trace.origin(origin).node) as usize];
             selection.free_origins = Some((0..trace.origin_count()).map(passes).collect());
         }
         if !self.focus.is_empty() || self.ignore.is_some() || self.show_from.is_some() {
             let tree = trace.frame_tree(symbols, cancel)?;
             let functions = FilterFunctions::new(trace, &tree, symbols);
-            let on_path = |regex: &Regex| functions.on_path(&tree, regex);
-            let focus: Vec<Vec<bool>> = self.focus.iter().map(on_path).collect();
+            let on_path = |regex: &Regex| functions.on_path(regex);
+            let focus: Vec<Arc<PathRows>> = self.focus.iter().map(on_path).collect();
             let (ignore, from) = (self.ignore.as_ref().map(on_path), self.show_from.as_ref().map(on_path));
             let passes = |site: u32| {
                 let row = tree.of_node(trace.site_node(site).unwrap_or(0)) as usize;
-                let hit = |set: &Option<Vec<bool>>, missing| set.as_ref().map_or(missing, |s| s[row]);
-                focus.iter().all(|set| set[row]) && !hit(&ignore, false) && hit(&from, true)
+                let hit = |set: &Option<Arc<PathRows>>, missing| set.as_ref().map_or(missing, |s| s.0[row]);
+                focus.iter().all(|set| set.0[row]) && !hit(&ignore, false) && hit(&from, true)
             };
             selection.keep_sites(trace, passes);
         }
@@ -278,37 +278,43 @@ impl Filter {
         Ok(selection)
     }
 
-    /// How the filter changes backtraces; `None` when it does not.
+    /// How the filter changes backtraces; `None` when it does not. The last views are kept with the tree.
     #[must_use]
-    pub fn view(&self, trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Option<StackView> {
-        let changes_frames = self.hide.is_some() || self.show.is_some() || self.show_from.is_some();
-        if !changes_frames && self.transforms.is_empty() {
+    pub fn view(&self, trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Option<Arc<StackView>> {
+        let patterns = [&self.hide, &self.show, &self.show_from].map(|regex| regex.as_ref().map(Regex::as_str));
+        if patterns.iter().all(Option::is_none) && self.transforms.is_empty() {
             return None;
         }
+        let key = format!("{patterns:?} {:?}", self.transforms);
+        Some(tree.kept(&key, KEPT_VIEWS, || self.make_view(trace, tree, symbols)))
+    }
+
+    fn make_view(&self, trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> StackView {
         let functions = FilterFunctions::new(trace, tree, symbols);
-        let view = if changes_frames {
-            let of = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.matching(tree, re));
-            let (hide, show, starts) = (of(&self.hide), of(&self.show), of(&self.show_from));
-            let is_out = |row: usize| hide.as_ref().is_some_and(|h| h[row]) || show.as_ref().is_some_and(|s| !s[row]);
-            let taken_out = (0..tree.rows().len()).map(is_out).collect();
+        let of = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.matching(re));
+        let (hide, show, starts) = (of(&self.hide), of(&self.show), of(&self.show_from));
+        let view = if hide.is_some() || show.is_some() || starts.is_some() {
+            let is_out =
+                |row: usize| hide.as_ref().is_some_and(|h| h.0[row]) || show.as_ref().is_some_and(|s| !s.0[row]);
+            let taken_out = (0..tree.shape().len()).map(is_out).collect();
             StackView::filtered(tree, &ViewRules { taken_out, starts })
         } else {
             StackView::plain(tree)
         };
         let transformed = |view: StackView, transform: &Transform| {
-            let means = |function: FunctionId| match (&transform.target, transform.kind) {
-                (TransformTarget::Named(name), TransformKind::CollapseModule) => {
-                    let module = symbols.function(function).module.and_then(|m| trace.modules().get(m as usize));
-                    module.is_some_and(|module| module.name() == *name)
-                }
-                (TransformTarget::Named(name), _) => functions.is_called(function, name),
-                (TransformTarget::Row(_) | TransformTarget::All, _) => false,
+            let meant = match (&transform.target, transform.kind) {
+                (TransformTarget::Named(name), TransformKind::CollapseModule) => functions.of_module(name),
+                (TransformTarget::Named(name), _) => functions.called(name),
+                (TransformTarget::Row(_) | TransformTarget::All, _) => Vec::new(),
             };
-            view.transformed(transform, &means)
+            view.transformed(transform, &|function| meant.get(function as usize) == Some(&true))
         };
-        Some(self.transforms.iter().fold(view, transformed))
+        self.transforms.iter().fold(view, transformed)
     }
 }
+
+/// Views of a tree that are kept: each is about as large as the tree.
+const KEPT_VIEWS: usize = 2;
 
 impl ThreadFilter {
     /// Which positions of the list of threads are meant.
@@ -336,99 +342,7 @@ pub struct ViewRules {
     /// Rows whose function is taken out.
     pub taken_out: Vec<bool>,
     /// Rows at which a backtrace may start; `None`: at the root.
-    pub starts: Option<Vec<bool>>,
-}
-
-/// The distinct functions of a tree with what regular expressions are tried on.
-struct FilterFunctions {
-    texts: std::collections::HashMap<FunctionId, FunctionTexts>,
-}
-
-/// What a pattern may match of a function.
-struct FunctionTexts {
-    name: Arc<str>,
-    file: Option<Arc<str>>,
-    /// See [`identity_of`]; one for its declaration, and one for each other file that parts of it are in.
-    identities: Vec<String>,
-    places: Vec<Option<FileId>>,
-}
-
-/// What tells a function from others of its name: `name@file:line@module`, with the file and line of its declaration
-/// and the module's file name; what is not known is left out.
-#[must_use]
-pub fn identity_of(name: &str, file: Option<&str>, line: Option<u32>, module: Option<&str>) -> String {
-    let line = line.filter(|_| file.is_some()).map_or_else(String::new, |line| format!(":{line}"));
-    format!("{name}@{}{line}@{}", file.unwrap_or_default(), module.unwrap_or_default())
-}
-
-/// An identity without `:line`.
-fn without_line(identity: &str) -> String {
-    let Some((front, module)) = identity.rsplit_once('@') else { return identity.into() };
-    match front.rsplit_once(':') {
-        Some((place, line)) if !line.is_empty() && line.bytes().all(|c| c.is_ascii_digit()) => {
-            format!("{place}@{module}")
-        }
-        _ => identity.into(),
-    }
-}
-
-impl FilterFunctions {
-    fn new(trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Self {
-        let mut texts = std::collections::HashMap::new();
-        for row in tree.rows().filter(|r| r.frame.function != NO_FUNCTION) {
-            let add = |texts: &mut FunctionTexts, file: Option<FileId>, line: Option<u32>, module: Option<u32>| {
-                let (path, module) =
-                    (file.map(|file| symbols.file(file)), module.and_then(|id| trace.modules().get(id as usize)));
-                let module = module.map(ModuleFacts::name);
-                texts.identities.push(identity_of(&texts.name, path.as_deref(), line, module.as_deref()));
-                texts.places.push(file);
-                path
-            };
-            let known = texts.entry(row.frame.function).or_insert_with(|| {
-                let function = symbols.function(row.frame.function);
-                let (file, line) = function.place(&row.frame);
-                let name = Arc::clone(function.display());
-                let mut known = FunctionTexts { name, file: None, identities: Vec::new(), places: Vec::new() };
-                known.file = add(&mut known, file, line, function.module);
-                known
-            });
-            if row.frame.file.is_some() && !known.places.contains(&row.frame.file) {
-                add(known, row.frame.file, None, symbols.function(row.frame.function).module);
-            }
-        }
-        Self { texts }
-    }
-
-    /// By row: the function matches.
-    fn matching(&self, tree: &FrameTree, regex: &Regex) -> Vec<bool> {
-        // Whoever means one function among others of its name writes an `@`.
-        let is_about_identity = regex.as_str().contains('@');
-        let hit = |texts: &FunctionTexts| {
-            regex.is_match(&texts.name)
-                || texts.file.as_ref().is_some_and(|file| regex.is_match(file))
-                || is_about_identity && texts.identities.iter().any(|identity| regex.is_match(identity))
-        };
-        let hits: std::collections::HashMap<FunctionId, bool> =
-            self.texts.iter().map(|(&id, texts)| (id, hit(texts))).collect();
-        tree.rows().map(|row| hits.get(&row.frame.function) == Some(&true)).collect()
-    }
-
-    /// Whether a function has this name or this identity, with or without the line of its declaration.
-    fn is_called(&self, function: FunctionId, wanted: &str) -> bool {
-        let Some(texts) = self.texts.get(&function) else { return false };
-        *texts.name == *wanted
-            || wanted.starts_with(&*texts.name)
-                && texts.identities.iter().any(|identity| identity == wanted || without_line(identity) == wanted)
-    }
-
-    /// By row: it or a caller matches.
-    fn on_path(&self, tree: &FrameTree, regex: &Regex) -> Vec<bool> {
-        let mut hits = self.matching(tree, regex);
-        for (row, entry) in tree.rows().enumerate().skip(1) {
-            hits[row] |= hits[entry.parent as usize];
-        }
-        hits
-    }
+    pub starts: Option<Arc<MatchingRows>>,
 }
 
 /// What a filter selects: sites, threads, rows.

@@ -9,13 +9,13 @@ use super::freeing;
 use super::node_sums::{self, NodeSumsParams};
 use super::pins::{self, graph::PinnedTree};
 use super::pruned::{Chosen, Lazy, Limits, prune};
+use super::subtree_sums::SubtreeSums;
 use super::value_tree::{RowId, ValueTree};
 use super::window::{Resolved, Window};
 use super::{QueryError, Result};
 use tracehound_api::flamegraph::{Ancestor, FlameFrame, Flamegraph, Rows};
 use tracehound_api::pins::PinUnit;
 use tracehound_api::{Metric, Unit};
-use tracehound_index::frame_tree::TreeShape;
 use tracehound_index::symbols::{FunctionId, RecordingSymbols, SymbolFrame};
 use tracehound_index::{Cancel, Trace};
 
@@ -195,67 +195,23 @@ fn rows_of<R>(chosen: &[Chosen<R>], mut describe: impl FnMut(&R) -> RowFacts) ->
     rows
 }
 
-/// The tree from its root, with sums below every row.
-struct TopDown<'a> {
-    shape: &'a TreeShape,
-    rows: Vec<Below>,
-}
-
-/// Sums at and below a row; in one structure, because every row is added to its parent.
-#[derive(Clone, Copy)]
-struct Below {
-    value: i64,
-    other: i64,
-    weight: u64,
-    size: u32,
-}
-
-impl<'a> TopDown<'a> {
-    fn new(values: &'a ValueTree, unit: Unit) -> Self {
-        let shape = &*values.shape;
-        let own = values.own.iter().map(|own| (own.of(unit), own.other(unit)));
-        let mut rows: Vec<Below> =
-            own.map(|(value, other)| Below { value, other, weight: value.unsigned_abs(), size: 0 }).collect();
-        for row in (1..rows.len()).rev() {
-            let Below { value, other, weight, size } = rows[row];
-            // Most rows, in a short window: their callers, which are anywhere, are not looked at.
-            if (weight, other) == (0, 0) {
-                continue;
-            }
-            let above = &mut rows[shape.parent[row] as usize];
-            // Blocks of no bytes have no width, but they are blocks.
-            above.other += other;
-            if weight == 0 {
-                continue;
-            }
-            let size = size.saturating_add(1);
-            above.value += value;
-            above.weight += weight;
-            above.size = above.size.saturating_add(size);
-            rows[row].size = size;
-        }
-        Self { shape, rows }
-    }
-}
-
-impl Lazy for TopDown<'_> {
+impl Lazy for SubtreeSums<'_> {
     type Row = RowId;
 
     fn children(&mut self, row: &RowId) -> Vec<RowId> {
-        let all = self.shape.children(*row).iter().copied();
-        all.filter(|&child| self.rows[child as usize].weight > 0).collect()
+        SubtreeSums::children(self, *row)
     }
 
     fn weight(&self, row: &RowId) -> u64 {
-        self.rows[*row as usize].weight
+        SubtreeSums::weight(self, *row)
     }
 
     fn value(&self, row: &RowId) -> i64 {
-        self.rows[*row as usize].value
+        SubtreeSums::value(self, *row)
     }
 
     fn size(&self, row: &RowId) -> u32 {
-        self.rows[*row as usize].size
+        SubtreeSums::size(self, *row)
     }
 }
 
@@ -265,7 +221,7 @@ fn top_down(
     limits: &Limits,
     frames: &mut FlameFrames<'_>,
 ) -> Result<Parts> {
-    let mut tree = TopDown::new(values, params.unit);
+    let mut tree = SubtreeSums::new(values, params.unit);
     let root = match params.root {
         None | Some(0) => 0,
         Some(id) => {
@@ -280,15 +236,15 @@ fn top_down(
     let chosen = prune(&mut tree, root, limits);
     let rows = rows_of(&chosen, |&row| {
         let (id, frame) = describe(row);
-        RowFacts { id, frame, other: tree.rows[row as usize].other }
+        RowFacts { id, frame, other: tree.other(row) }
     });
     let mut above: Vec<RowId> = values.path(root).skip(1).collect();
     above.extend((root != 0).then_some(0));
     let ancestors = above.iter().rev().map(|&row| {
         let (id, frame) = describe(row);
-        Ancestor { id, frame, value: tree.rows[row as usize].value }
+        Ancestor { id, frame, value: SubtreeSums::value(&tree, row) }
     });
-    Ok((tree.rows[0].value, ancestors.collect(), rows))
+    Ok((SubtreeSums::value(&tree, 0), ancestors.collect(), rows))
 }
 
 /// Rows of the inverted tree are made as they are needed: a row is the set of backtraces that end in its functions.
@@ -377,14 +333,14 @@ fn inverted(
     limits: &Limits,
     frames: &mut FlameFrames<'_>,
 ) -> Result<Parts> {
-    let items = (0_u32..)
-        .zip(&values.own)
-        .map(|(row, own): (u32, &Signed)| {
-            let (value, other) = (own.of(params.unit), own.other(params.unit));
-            InvertedItem { leaf: row, next: row, value, other }
-        })
-        .filter(|item| (item.value, item.other) != (0, 0))
-        .collect();
+    let item = |(row, own): (RowId, &Signed)| {
+        let (value, other) = (own.of(params.unit), own.other(params.unit));
+        InvertedItem { leaf: row, next: row, value, other }
+    };
+    let mut items: Vec<InvertedItem> = values.owners().map(item).collect();
+    items.retain(|item| (item.value, item.other) != (0, 0));
+    // The first of a function's frames is the one that is shown.
+    items.sort_unstable_by_key(|item| item.leaf);
     let mut tree = InvertedTree { values };
     let nobody = values.shape.frame[0];
     let mut root = InvertedRow::new(0, nobody, items);

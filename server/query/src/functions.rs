@@ -6,7 +6,8 @@ use std::hash::Hash;
 use serde::Deserialize;
 
 use super::amounts::{Signed, SumKey, SumQuery};
-use super::filter::{Filter, identity_of};
+use super::filter::Filter;
+use super::filter_functions::identity_of;
 use super::node_sums::{self, NodeSums};
 use super::size_classes;
 use super::sorting::SortKeys;
@@ -180,12 +181,12 @@ fn group<K: Hash + Eq + Copy>(values: &ValueTree, key: impl Fn(usize) -> K) -> H
     let totals = values.totals();
     let mut groups: HashMap<K, Group> = HashMap::new();
     for (row, total) in totals.iter().enumerate().skip(1) {
-        if total.is_zero() && values.own[row].is_zero() {
+        if total.is_zero() && values.own()[row].is_zero() {
             continue;
         }
         let its = key(row);
         let group = groups.entry(its).or_insert(Group { example: row, ..Group::default() });
-        add(&mut group.flat, &values.own[row]);
+        add(&mut group.flat, &values.own()[row]);
         let mut above = values.path(values.shape.parent[row]);
         if !above.any(|r| key(r as usize) == its) {
             add(&mut group.cum, total);
@@ -277,7 +278,7 @@ fn by_function(
     let unit = params.unit;
     let totals = values.totals();
     let owned = (params.by == GroupBy::Program).then(|| owned_by_program(symbols, values));
-    let own = owned.as_ref().unwrap_or(&values.own);
+    let own = owned.as_deref().unwrap_or_else(|| values.own());
     // Functions have dense ids, but for that of the root, which is no row.
     let mut of_function: Vec<u32> = Vec::new();
     let mut groups: Vec<(u32, Group)> = Vec::new();
@@ -335,7 +336,7 @@ fn owned_by_program(symbols: &dyn RecordingSymbols, values: &ValueTree) -> Vec<S
     let mut owned = vec![Signed::default(); values.len()];
     // Parents stand before their children.
     let mut innermost: Vec<BestFrame<u32>> = vec![BestFrame::default(); values.len()];
-    for (row, own) in (0_u32..).zip(&values.own) {
+    for (row, own) in (0_u32..).zip(values.own()) {
         let at = row as usize;
         let mut its = innermost[values.shape.parent[at] as usize];
         if row > 0 {

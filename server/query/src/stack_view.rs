@@ -2,11 +2,13 @@
 //! and that gets its allocations. Made by `hide`, `show` and `show_from`, then by the transforms, each a pass over all
 //! rows.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use rustc_hash::FxHashMap;
 
 use super::filter::ViewRules;
 use super::transform::{Transform, TransformKind, TransformTarget};
+use super::value_tree::SiteEnds;
 use tracehound_index::frame_tree::{FrameId, FrameTree, NO_FUNCTION, TreeRow, TreeShape};
 use tracehound_index::symbols::{FunctionId, SymbolFrame};
 
@@ -24,6 +26,8 @@ pub struct StackView {
     pub shown_as: Vec<Option<RowId>>,
     /// By row of the frame tree: the row that has allocated what the function there has; `None`: it does not count.
     pub ends_as: Vec<Option<RowId>>,
+    /// Where sites end in the view.
+    pub sites: OnceLock<Arc<SiteEnds>>,
 }
 
 /// Whether a function is a transform's target.
@@ -35,14 +39,20 @@ impl StackView {
     pub fn plain(tree: &FrameTree) -> Self {
         let rows = tree.shape().len() as RowId;
         let all: Vec<Option<RowId>> = (0..rows).map(Some).collect();
-        Self { shape: Arc::clone(tree.shape()), first: (0..rows).collect(), shown_as: all.clone(), ends_as: all }
+        Self {
+            shape: Arc::clone(tree.shape()),
+            first: (0..rows).collect(),
+            shown_as: all.clone(),
+            ends_as: all,
+            sites: OnceLock::new(),
+        }
     }
 
     /// The view without what the rules take out, from where backtraces may start.
     #[must_use]
     pub fn filtered(tree: &FrameTree, rules: &ViewRules) -> Self {
         Self::plain(tree).rebuilt(|made, above, row| match above {
-            None if !rules.starts.as_ref().is_none_or(|starts| starts[row] && row != 0) => None,
+            None if !rules.starts.as_ref().is_none_or(|starts| starts.0[row] && row != 0) => None,
             above if rules.taken_out[row] => Some(above.unwrap_or(0)),
             above => Some(made.child(above.unwrap_or(0), row)),
         })
@@ -151,6 +161,7 @@ impl StackView {
             shown_as: self.shown_as.into_iter().map(through).collect(),
             ends_as: self.ends_as.into_iter().map(through).collect(),
             shape: Arc::new(shape),
+            sites: OnceLock::new(),
         }
     }
 }
@@ -161,15 +172,41 @@ struct GrowingView<'a> {
     shape: TreeShape,
     /// The row of `from` that each row was made for.
     first: Vec<RowId>,
-    children: HashMap<(RowId, FunctionId), RowId>,
+    /// By row: what finds its children.
+    links: Vec<ChildLinks>,
+    /// Children of the rows with many.
+    many: FxHashMap<(RowId, FunctionId), RowId>,
 }
+
+/// A row in the list of its caller's children, and the list of its own; in one structure, because a row is looked at as
+/// a whole.
+#[derive(Debug, Clone, Copy)]
+struct ChildLinks {
+    function: FunctionId,
+    /// The child of its caller that was made before it.
+    before: RowId,
+    /// Its last child, and how many there are.
+    last: RowId,
+    count: u32,
+}
+
+impl ChildLinks {
+    const fn new(function: FunctionId, before: RowId) -> Self {
+        Self { function, before, last: 0, count: 0 }
+    }
+}
+
+/// Rows with more children have them in a table: most have one or two, for which a table of the whole tree, which no
+/// cache holds, is slow.
+const FEW: u32 = 8;
 
 impl<'a> GrowingView<'a> {
     fn new(from: &'a TreeShape) -> Self {
         let mut shape = TreeShape::default();
         let nobody = SymbolFrame { function: NO_FUNCTION, file: None, line: None, inlined: false };
         shape.push(TreeRow { parent: 0, frame: nobody, recursive: false });
-        Self { from, shape, first: vec![0], children: HashMap::new() }
+        let links = vec![ChildLinks::new(NO_FUNCTION, 0)];
+        Self { from, shape, first: vec![0], links, many: FxHashMap::default() }
     }
 
     /// The row below `parent` for a row's function; the root for the root.
@@ -178,14 +215,41 @@ impl<'a> GrowingView<'a> {
             return 0;
         }
         let frame = self.from.frame[row];
-        let next = self.shape.len() as RowId;
-        let child = *self.children.entry((parent, frame.function)).or_insert(next);
-        if child == next {
-            let recursive = self.caller(parent, row).is_some();
-            self.shape.push(TreeRow { parent, frame, recursive });
-            self.first.push(row as RowId);
+        if let Some(known) = self.known_child(parent, frame.function) {
+            return known;
         }
-        child
+        let recursive = self.caller(parent, row).is_some();
+        let made = self.shape.push(TreeRow { parent, frame, recursive });
+        self.first.push(row as RowId);
+        let above = &mut self.links[parent as usize];
+        let before = std::mem::replace(&mut above.last, made);
+        above.count += 1;
+        let count = above.count;
+        self.links.push(ChildLinks::new(frame.function, before));
+        if count == FEW + 1 {
+            let all: Vec<_> = self.listed_children(parent).collect();
+            self.many.extend(all.into_iter().map(|(child, function)| ((parent, function), child)));
+        } else if count > FEW {
+            self.many.insert((parent, frame.function), made);
+        }
+        made
+    }
+
+    fn known_child(&self, parent: RowId, function: FunctionId) -> Option<RowId> {
+        if self.links[parent as usize].count > FEW {
+            return self.many.get(&(parent, function)).copied();
+        }
+        self.listed_children(parent).find(|&(_, its)| its == function).map(|(child, _)| child)
+    }
+
+    /// The children of a row, and their functions.
+    fn listed_children(&self, parent: RowId) -> impl Iterator<Item = (RowId, FunctionId)> + '_ {
+        let ChildLinks { last, count, .. } = self.links[parent as usize];
+        let mut child = last;
+        (0..count).map(move |_| {
+            let ChildLinks { function, before, .. } = self.links[child as usize];
+            (std::mem::replace(&mut child, before), function)
+        })
     }
 
     /// The same, unless its caller is not shown.
@@ -196,6 +260,10 @@ impl<'a> GrowingView<'a> {
     /// `above` or the next caller of it that is a row's function.
     fn caller(&self, above: RowId, row: usize) -> Option<RowId> {
         let function = self.from.frame[row].function;
+        // A view has no caller that the backtrace itself has not.
+        if !self.from.recursive[row] {
+            return None;
+        }
         self.shape.path(above).find(|&caller| self.shape.frame[caller as usize].function == function)
     }
 }

@@ -1,25 +1,58 @@
 //! The tree of functions with values, as a filter's view has it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::amounts::Signed;
 use super::filter::Filter;
 use super::node_sums::NodeSums;
+use super::place_set::PlaceSet;
 pub use super::stack_view::RowId;
 use super::stack_view::StackView;
 use tracehound_index::Trace;
 use tracehound_index::frame_tree::{FrameId, FrameTree, TreeShape};
+use tracehound_index::pre_order::TreePlace;
 use tracehound_index::symbols::RecordingSymbols;
+
+/// Where sites end in a tree: looked up once for each tree, and used by every answer about it.
+#[derive(Debug)]
+pub struct SiteEnds {
+    /// Places of the rows that are the innermost of some site.
+    ends: Arc<PlaceSet>,
+    /// By site: the number of its row among these; none has the largest number.
+    of_site: Vec<u32>,
+}
+
+impl SiteEnds {
+    fn new(trace: &Trace, tree: &FrameTree, view: Option<&StackView>) -> Self {
+        let shape = view.map_or_else(|| tree.shape(), |view| &view.shape);
+        let order = shape.pre_order();
+        let place_of = |site: u32| -> Option<TreePlace> {
+            let frame = tree.of_node(trace.site_node(site).unwrap_or(0));
+            let row = view.map_or(Some(frame), |view| view.ends_as.get(frame as usize).copied().flatten())?;
+            order.place.get(row as usize).copied()
+        };
+        let places: Vec<Option<TreePlace>> = (0..trace.site_count()).map(place_of).collect();
+        let mut ends = PlaceSet::new(shape.len());
+        places.iter().flatten().for_each(|&place| ends.insert(place));
+        ends.finish();
+        let number = |place: &Option<TreePlace>| place.map_or(u32::MAX, |place| ends.count_before(place) as u32);
+        let of_site = places.iter().map(number).collect();
+        Self { ends: Arc::new(ends), of_site }
+    }
+}
 
 /// The tree: parents stand before their children.
 #[derive(Debug, Default)]
 pub struct ValueTree {
     /// The rows; without a filter's view they are the frame tree's, which is not copied.
     pub shape: Arc<TreeShape>,
-    /// What was allocated by the function itself.
-    pub own: Vec<Signed>,
+    /// Places of the rows that may have something of their own.
+    pub ends: Arc<PlaceSet>,
+    /// What was allocated by the function of each of these rows itself, in the order of their places.
+    pub sums: Vec<Signed>,
+    own: OnceLock<Vec<Signed>>,
     /// How a filter shows the frame tree; `None`: as it is.
-    view: Option<StackView>,
+    view: Option<Arc<StackView>>,
 }
 
 impl ValueTree {
@@ -32,8 +65,26 @@ impl ValueTree {
         filter: &Filter,
         sums: &NodeSums,
     ) -> Self {
-        let rows = sums.nodes.iter().map(|node| (tree.of_node(node.node), node.sum));
-        Self::of_rows(trace, tree, symbols, filter, rows)
+        let rows = || sums.nodes.iter().map(|node| (tree.of_node(node.node), node.sum));
+        // Frees are of no site.
+        if sums.nodes.iter().any(|node| node.site >= trace.site_count()) {
+            return Self::of_rows(trace, tree, symbols, filter, rows());
+        }
+        let view = filter.view(trace, tree, symbols);
+        let sites = match &view {
+            None => tree.kept("", 1, || SiteEnds::new(trace, tree, None)),
+            Some(view) => Arc::clone(view.sites.get_or_init(|| Arc::new(SiteEnds::new(trace, tree, Some(view))))),
+        };
+        let mut own = vec![Signed::default(); sites.ends.len()];
+        for node in &sums.nodes {
+            // A site that the view leaves out has none.
+            if let Some(own) = own.get_mut(sites.of_site[node.site as usize] as usize) {
+                own.count += node.sum.count;
+                own.bytes += node.sum.bytes;
+            }
+        }
+        let shape = Arc::clone(view.as_ref().map_or_else(|| tree.shape(), |view| &view.shape));
+        Self { shape, ends: Arc::clone(&sites.ends), sums: own, own: OnceLock::new(), view }
     }
 
     /// Puts what rows of the frame tree have on the tree.
@@ -47,30 +98,53 @@ impl ValueTree {
     ) -> Self {
         let view = filter.view(trace, tree, symbols);
         let shape = Arc::clone(view.as_ref().map_or_else(|| tree.shape(), |view| &view.shape));
-        let mut values = Self { own: vec![Signed::default(); shape.len()], shape, view };
-        for (frame, sum) in rows {
-            let row = match &values.view {
+        let order = shape.pre_order();
+        let place_of = |(frame, sum): (FrameId, Signed)| {
+            let row = match &view {
                 None => Some(frame),
                 Some(view) => view.ends_as.get(frame as usize).copied().flatten(),
             };
-            if let Some(own) = row.and_then(|row| values.own.get_mut(row as usize)) {
-                own.count += sum.count;
-                own.bytes += sum.bytes;
-            }
+            Some((*order.place.get(row? as usize)?, sum))
+        };
+        let placed: Vec<(TreePlace, Signed)> = rows.into_iter().filter_map(place_of).collect();
+        let mut ends = PlaceSet::new(shape.len());
+        placed.iter().for_each(|&(place, _)| ends.insert(place));
+        ends.finish();
+        let mut sums = vec![Signed::default(); ends.len()];
+        for (place, sum) in placed {
+            let own = &mut sums[ends.count_before(place)];
+            own.count += sum.count;
+            own.bytes += sum.bytes;
         }
-        values
+        Self { shape, ends: Arc::new(ends), sums, own: OnceLock::new(), view }
+    }
+
+    /// The rows that may have something of their own, and what.
+    pub fn owners(&self) -> impl Iterator<Item = (RowId, &Signed)> {
+        let order = self.shape.pre_order();
+        self.ends.iter().map(|place| order.row[place as usize]).zip(&self.sums)
+    }
+
+    /// By row: what was allocated by the function itself. The first call makes the list.
+    #[must_use]
+    pub fn own(&self) -> &[Signed] {
+        self.own.get_or_init(|| {
+            let mut own = vec![Signed::default(); self.shape.len()];
+            self.owners().for_each(|(row, sum)| own[row as usize] = *sum);
+            own
+        })
     }
 
     /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.own.len()
+        self.shape.len()
     }
 
     /// Without any row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.own.is_empty()
+        self.shape.is_empty()
     }
 
     /// Stable id of a row: the first row of the frame tree that is shown as it.
@@ -96,7 +170,7 @@ impl ValueTree {
     /// Own and descendants' sums.
     #[must_use]
     pub fn totals(&self) -> Vec<Signed> {
-        let mut totals = self.own.clone();
+        let mut totals = self.own().to_vec();
         for row in (1..totals.len()).rev() {
             let sum = totals[row];
             let above = &mut totals[self.shape.parent[row] as usize];

@@ -1,4 +1,6 @@
 // HTTP client of the page: builds URLs, reads answers, distinguishes kinds of failure.
+import { inSteps } from "../lib/in-steps.ts";
+import { jsonSteps } from "../lib/json-steps.ts";
 import type { Problem } from "./types.ts";
 
 /** The server answered, and refused or could not. */
@@ -42,6 +44,11 @@ export function answerFrom(source: ((path: string, parameters: Parameters) => un
 /** Asks for a JSON document. */
 export async function getJson<T>(path: string, parameters: Parameters, signal?: AbortSignal): Promise<T> {
   if (answering) return answering(path, parameters) as T;
+  const response = await ask(path, parameters, signal);
+  return inSteps(jsonSteps<T>(await response.text()), signal);
+}
+
+async function ask(path: string, parameters: Parameters, signal?: AbortSignal): Promise<Response> {
   let response: Response;
   try {
     response = await fetch(apiUrl(path, parameters), {
@@ -53,7 +60,7 @@ export async function getJson<T>(path: string, parameters: Parameters, signal?: 
     throw new LostServerError();
   }
   if (!response.ok) throw new ProblemError(await readProblem(response));
-  return (await response.json()) as T;
+  return response;
 }
 
 /** Tells the server to do something. */

@@ -1,5 +1,5 @@
 // Loading, empty and failed: the problem, and what to do about it.
-import { type ReactNode, useContext, useRef } from "react";
+import { type ReactNode, useContext, useDeferredValue, useRef } from "react";
 import { LostServerError, ProblemError } from "../api/client.ts";
 import { sentence } from "../lib/format.ts";
 import { Button } from "./controls.tsx";
@@ -87,9 +87,14 @@ export function Answer<T>({ query, what, children }: AnswerProps<T>) {
   if (query.data !== undefined) last.current = query.data;
   const data = query.data ?? (error instanceof LostServerError ? last.current : undefined);
   const retry = () => void refetch();
+  // The first picture of a view is its largest piece of work: deferred, React makes it in slices of a few milliseconds.
+  const isHere = data !== undefined;
+  const isBegun = useDeferredValue(isHere, false);
+  const wasHere = useRef(isHere);
   if (data === undefined) return error ? <Failure error={error} retry={retry} /> : <Loading what={what} />;
   // The banner reports a lost server; what is on the page stays readable.
   if (error && !(error instanceof LostServerError)) return <Failure error={error} retry={retry} />;
+  if (!isBegun) return wasHere.current ? <div className="answer" data-stale aria-busy /> : <Loading what={what} />;
   return (
     <div className="answer" data-stale={isPlaceholderData || undefined} aria-busy={isPlaceholderData}>
       {children(data)}

@@ -36,6 +36,11 @@ export function toggleTheme(): void {
   apply(next);
 }
 
+/** The theme as it is now, for what is made ready before it is drawn. */
+export function themeNow(): Theme {
+  return current;
+}
+
 export function useTheme(): Theme {
   return useSyncExternalStore(
     (listener) => {

@@ -15,6 +15,7 @@ import {
   WHOLE,
   zoomed,
 } from "../../src/ui/flame/layout.ts";
+import { mappedLevels } from "../../src/ui/flame/minimap.ts";
 
 let rows = 0;
 function node(weight: number, children: FlameNode[] = [], name = "f", module = "m", file = "f.c"): FlameNode {
@@ -50,6 +51,13 @@ describe("layout", () => {
     expect(spanOf(layout, right.row)?.left).toBeCloseTo(0.6, 12);
     expect(spanOf(layout, right.row)?.right).toBeCloseTo(0.8, 12);
     expect(spanOf(layout, empty.row)).toBeUndefined();
+  });
+
+  test("a deep recursion of a few frames does not take the height of the small picture", () => {
+    let deep = node(1);
+    for (let depth = 0; depth < 400; depth += 1) deep = node(1, [deep]);
+    expect(mappedLevels(layOut(node(1000, [node(600, [node(500)]), deep])))).toBe(3);
+    expect(mappedLevels(layout)).toBe(3);
   });
 
   test("a point has one frame or none", () => {

@@ -75,7 +75,10 @@ pub fn judge(history: &History<'_>) -> Verdict {
     }
     let freed_at_exit = history.ended && cut_exit(history.duration_ns, &mut active);
     let mut verdict = if active.len() < FEWEST {
-        let why = format!("something was live at {} of {} moments only", active.len(), history.curve.len());
+        let why = match (active.len(), history.curve.len()) {
+            (0, all) => format!("nothing was live at any of {all} moments"),
+            (some, all) => format!("something was live at {some} of {all} moments only"),
+        };
         verdict(VerdictKind::Unclear, Shape::Unclear, 0.0, why)
     } else {
         judge_curve(history, active)

@@ -67,6 +67,8 @@ fn kinds_are_told_apart() {
     assert_eq!(saw.kind, VerdictKind::Bounded, "{saw:?}");
     let late = judged(|i| if i > 252 { 9 } else { 0 }, Some((20 * S, 255 * S)), 2);
     assert_eq!(late.kind, VerdictKind::Unclear, "{late:?}");
+    let never = judged(|_| 0, None, 1);
+    assert_eq!((never.kind, never.why.as_str()), (VerdictKind::Unclear, "nothing was live at any of 256 moments"));
     let wild = judged(|i| noise(i, 1000) * i as i64 * i as i64, Some((S, 255 * S)), 9);
     assert_ne!(wild.kind, VerdictKind::Growing, "{wild:?}");
 }

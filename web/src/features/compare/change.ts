@@ -1,7 +1,10 @@
 // Rows and frames of a comparison with what follows from them: blocks that are new, blocks that are gone, and words.
 
+import type { Parameters } from "../../api/client.ts";
+import { documentQuery, type Subject } from "../../api/queries.ts";
 import type { Amount, Diff, DiffRow } from "../../api/types.ts";
 import { formatPercent, formatTimes } from "../../lib/format.ts";
+import { finished, inSteps } from "../../lib/in-steps.ts";
 import type { ChangeKind } from "../../lib/search-params.ts";
 
 export interface ChangeRow extends DiffRow {
@@ -13,19 +16,46 @@ export interface ChangeRow extends DiffRow {
   dead: Amount | undefined;
 }
 
-export function changeRows(diff: Diff): ChangeRow[] {
+const known = new WeakMap<Diff["rows"], ChangeRow[]>();
+
+/** The rows of a comparison, made once. */
+export function changeRows({ rows }: Diff): ChangeRow[] {
+  return known.get(rows) ?? finished(changeSteps(rows));
+}
+
+/** A comparison whose rows are made, in steps, before anybody draws them. */
+export function changeQuery(subject: Subject, parameters: Parameters) {
+  const query = documentQuery(subject, "diff", parameters);
+  return {
+    ...query,
+    queryFn: async (context: { signal: AbortSignal }): Promise<Diff> => {
+      const diff = await query.queryFn(context);
+      await inSteps(changeSteps(diff.rows), context.signal);
+      return diff;
+    },
+  };
+}
+
+/** Rows of a step. */
+const STEP_ROWS = 200;
+
+function* changeSteps(rows: Diff["rows"]): Generator<void, ChangeRow[]> {
   const seen = new Map<string, number>();
-  return diff.rows.map((row) => {
+  const made: ChangeRow[] = [];
+  for (const row of rows) {
+    if (made.length % STEP_ROWS === STEP_ROWS - 1) yield;
     const hash = hashOf(row.stack.map((frame) => `${frame.address} ${frame.function} ${frame.line}`).join("\n"));
     const before = seen.get(hash) ?? 0;
     seen.set(hash, before + 1);
-    return {
+    made.push({
       ...row,
       key: before === 0 ? hash : `${hash}z${before}`,
       allocated: row.survived ? minus(row.after, row.survived) : undefined,
       dead: row.survived ? minus(row.before, row.survived) : undefined,
-    };
-  });
+    });
+  }
+  known.set(rows, made);
+  return made;
 }
 
 /** A text in a few letters and digits: two FNV-1a sums of 32 bits. */

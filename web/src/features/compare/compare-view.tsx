@@ -2,7 +2,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import type { Parameters } from "../../api/client.ts";
-import { documentQuery } from "../../api/queries.ts";
 import type { Diff, DiffRow } from "../../api/types.ts";
 import {
   formatBytes,
@@ -31,7 +30,7 @@ import { useSorting } from "../../ui/sorting.ts";
 import { Stack } from "../../ui/stack.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
-import { type ChangeRow, changeRows, changeText, isOfKind, KIND_TEXT } from "./change.ts";
+import { type ChangeRow, changeQuery, changeRows, changeText, isOfKind, KIND_TEXT } from "./change.ts";
 import { DiffGraph } from "./diff-graph.tsx";
 import { ScaledNote } from "./scaled-note.tsx";
 import "./compare.css";
@@ -76,7 +75,7 @@ export function CompareView() {
       ? { before: rangeText(ranges[0]), after: rangeText(ranges[1]), unit, metric: measured, normalize }
       : { from, to, unit, normalize };
   const query = useQuery({
-    ...documentQuery(subject, "diff", { ...sides, ...request.filters, limit: LIMIT }),
+    ...changeQuery(subject, { ...sides, ...request.filters, limit: LIMIT }),
     enabled: !search.graph,
   });
   const names = ranges

@@ -59,7 +59,7 @@ function WholeGraph() {
     ...(isFine ? { min_px: FINE_PX } : {}),
     ...(brushing ? PREVIEW : {}),
   };
-  const whole = useQuery({ ...graphQuery(subject, parameters), enabled: width > 0 });
+  const whole = useQuery({ ...graphQuery(subject, parameters, search.color), enabled: width > 0 });
   const tree = useMemo(() => whole.data && treeOf(whole.data)?.top, [whole.data]);
   const here = root === undefined ? tree : tree && nodeById(tree, root);
   // After zooming to a frame that the first answer has in full, no request is needed.
@@ -68,7 +68,7 @@ function WholeGraph() {
     [here, root, report, askedWidth],
   );
   const closer = useQuery({
-    ...graphQuery(subject, { ...parameters, ...(isFine || brushing ? {} : CLOSER_DETAIL), root }),
+    ...graphQuery(subject, { ...parameters, ...(isFine || brushing ? {} : CLOSER_DETAIL), root }, search.color),
     enabled: width > 0 && tree !== undefined && isCoarse,
   });
   const closerData = isCoarse && closer.data?.rows.id[0] === root ? closer.data : undefined;

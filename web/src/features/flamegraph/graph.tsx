@@ -15,11 +15,11 @@ import { identityOf } from "../../lib/identity.ts";
 import { isOfMoment } from "../../lib/moment.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { pagesOf } from "../../lib/pins.ts";
-import type { ColorGroup, PageSearch } from "../../lib/search-params.ts";
+import type { PageSearch } from "../../lib/search-params.ts";
 import { stackText } from "../../lib/stack.ts";
 import { Button } from "../../ui/controls.tsx";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
-import { coloringOf, colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
+import { coloringIn, colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
 import { FoldedNote } from "../../ui/flame/folded-note.tsx";
 import { useHoverStore } from "../../ui/flame/hover-store.ts";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
@@ -58,9 +58,6 @@ const INTERPRETED: ReadonlySet<string> = new Set(["python", "javascript", "java"
 /** `c` collapses here; the stack is copied with what copies everywhere. */
 const withOwnKey = (item: MenuItem): MenuItem =>
   item !== "separator" && "hint" in item && item.hint === "c" ? { ...item, hint: "Ctrl+C" } : item;
-
-/** What the colours of a recording are by, where nobody chose: they stay the same while the window moves. */
-const automatic = new Map<string, ColorGroup>();
 
 export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner }: GraphProps) {
   const { search, go, recording, report } = usePage();
@@ -106,15 +103,10 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     kept.current = { zoom: zoom.id, active: node.id, inverted };
   }, [tree, zoom, inverted, hover]);
 
-  const coloring = useMemo(() => {
-    if (!tree) return undefined;
-    const known = automatic.get(recording.id);
-    const made = coloringOf(tree, search.color);
-    if (search.color) return made;
-    if (known && known !== made.by) return coloringOf(tree, known);
-    automatic.set(recording.id, made.by);
-    return made;
-  }, [tree, search.color, recording.id]);
+  const coloring = useMemo(
+    () => tree && coloringIn(recording.id, tree, search.color),
+    [tree, search.color, recording.id],
+  );
   const by = coloring?.by;
   const paint = useMemo(
     () => (asked: Theme) => (tree ? colorOf(tree, document, asked, by) : () => ""),

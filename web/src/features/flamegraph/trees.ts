@@ -5,8 +5,10 @@ import { documentQuery, type Subject } from "../../api/queries.ts";
 import type { Flamegraph } from "../../api/types.ts";
 import { type FlameNode, nodeById, treeSteps, withCallers } from "../../lib/flame-tree.ts";
 import { finished, inSteps } from "../../lib/in-steps.ts";
-import { coloringOf } from "../../ui/flame/coloring.ts";
-import { functionsOf, layoutSteps } from "../../ui/flame/layout.ts";
+import type { ColorGroup } from "../../lib/search-params.ts";
+import { paintSteps } from "../../ui/flame/coloring.ts";
+import { functionSteps, layoutSteps } from "../../ui/flame/layout.ts";
+import { themeNow } from "../../ui/theme.ts";
 
 export interface FlameTree {
   /** The outermost caller. */
@@ -25,15 +27,15 @@ function* steps(document: Flamegraph): Generator<void, FlameTree | undefined> {
   return tree;
 }
 
-function* pictureSteps(document: Flamegraph): Generator<void, void> {
+function* pictureSteps(recording: string, document: Flamegraph, wanted: ColorGroup | undefined): Generator<void, void> {
   const tree = yield* steps(document);
   if (!tree) return;
   yield;
   const layout = yield* layoutSteps(tree.top);
   yield;
-  functionsOf(layout);
+  yield* functionSteps(layout);
   yield;
-  coloringOf(tree.top);
+  yield* paintSteps(recording, tree.top, document, themeNow(), wanted);
   yield;
   nodeById(tree.top, tree.top.id);
 }
@@ -43,14 +45,14 @@ export function treeOf(document: Flamegraph): FlameTree | undefined {
   return trees.get(document) ?? finished(steps(document));
 }
 
-/** A flame graph that can be drawn at once. */
-export function graphQuery(subject: Subject, parameters: Parameters) {
+/** A flame graph that can be drawn at once. `wanted`: what its colours are by, if somebody chose. */
+export function graphQuery(subject: Subject, parameters: Parameters, wanted?: ColorGroup) {
   const query = documentQuery(subject, "flamegraph", parameters);
   return {
     ...query,
     queryFn: async (context: { signal: AbortSignal }): Promise<Flamegraph> => {
       const document = await query.queryFn(context);
-      await inSteps(pictureSteps(document), context.signal);
+      await inSteps(pictureSteps(subject.recording, document, wanted), context.signal);
       return document;
     },
   };

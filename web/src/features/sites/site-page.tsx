@@ -8,7 +8,6 @@ import {
   formatCount,
   formatDuration,
   formatExact,
-  formatPercent,
   formatValue,
   plural,
   sentence,
@@ -24,6 +23,7 @@ import { Term } from "../../ui/term.tsx";
 import { type Curve, TimeChart } from "../../ui/time-chart.tsx";
 import { useWidth } from "../../ui/use-size.ts";
 import { VerdictBadge } from "../../ui/verdict.tsx";
+import { freeingThread } from "./freeing-thread.ts";
 import "./site-page.css";
 
 export function SitePage({ site }: { site: string }) {
@@ -164,9 +164,7 @@ function FreedBy({ site }: { site: Site }) {
           <li key={i}>
             <div>
               <b title={formatExact(free.amount.bytes, "bytes")}>{formatBytes(free.amount.bytes)}</b> in{" "}
-              {plural(free.amount.count, "block")},{" "}
-              {formatPercent(free.amount.count > 0 ? free.same_thread.count / free.amount.count : 0)} by the thread that
-              allocated them
+              {plural(free.amount.count, "block")}, {freeingThread(free.amount.count, free.same_thread.count)}
             </div>
             <Stack stack={free.stack} label="Freed by, innermost first" />
           </li>

@@ -3,11 +3,12 @@ import type { FlameFrame, Flamegraph } from "../../api/types.ts";
 import { changeColor, distinctHues, frameColor, isSystemModule, restColor, type Theme } from "../../lib/colors.ts";
 import { everyNode, type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatPercent, formatValue } from "../../lib/format.ts";
+import { finished } from "../../lib/in-steps.ts";
 import { fileName, shortName } from "../../lib/names.ts";
 import type { ColorGroup } from "../../lib/search-params.ts";
 import { boxName } from "./box-text.ts";
-import { layoutOf } from "./layout.ts";
-import type { ColorOf } from "./raster.ts";
+import { layoutOf, STEP_FRAMES } from "./layout.ts";
+import { type ColorOf, pixelOf, pixelsOf } from "./raster.ts";
 
 export interface Coloring {
   by: ColorGroup;
@@ -61,12 +62,17 @@ export function namespaceOf(name: string): string | undefined {
 /** What the frames of each function have of a tree's area: many nodes, few functions. */
 const areas = new WeakMap<FlameNode, Map<FlameFrame, number>>();
 
-function areasOf(tree: FlameNode): Map<FlameFrame, number> {
-  let sums = areas.get(tree);
-  if (sums) return sums;
-  sums = new Map();
+function* areaSteps(tree: FlameNode): Generator<void, Map<FlameFrame, number>> {
+  const known = areas.get(tree);
+  if (known) return known;
+  const sums = new Map<FlameFrame, number>();
+  let seen = 0;
   for (const level of layoutOf(tree).levels) {
-    for (const { frame, weight } of level.nodes) if (frame) sums.set(frame, (sums.get(frame) ?? 0) + weight);
+    for (const { frame, weight } of level.nodes) {
+      seen += 1;
+      if (seen % STEP_FRAMES === 0) yield;
+      if (frame) sums.set(frame, (sums.get(frame) ?? 0) + weight);
+    }
   }
   areas.set(tree, sums);
   return sums;
@@ -78,17 +84,21 @@ function isPale(frame: FlameFrame, by: ColorGroup): boolean {
 }
 
 /** What the groups have of the picture's area. */
-function shares(tree: FlameNode, by: ColorGroup): { name: string; part: number }[] {
+function* shareSteps(tree: FlameNode, by: ColorGroup): Generator<void, { name: string; part: number }[]> {
   const sums = new Map<string, number>();
   let all = 0;
-  for (const [frame, area] of areasOf(tree)) {
+  let seen = 0;
+  for (const [frame, area] of yield* areaSteps(tree)) {
+    seen += 1;
+    // Names are taken apart: fewer at a time.
+    if (seen % (STEP_FRAMES / 4) === 0) yield;
     all += area;
     const group = isPale(frame, by) ? undefined : groupOf(frame, by);
     if (group !== undefined) sums.set(group, (sums.get(group) ?? 0) + area);
   }
-  return [...sums]
-    .map(([name, sum]) => ({ name, part: all > 0 ? sum / all : 0 }))
-    .sort((a, b) => b.part - a.part || (a.name < b.name ? -1 : 1));
+  const shares = [...sums].map(([name, sum]) => ({ name, part: all > 0 ? sum / all : 0 }));
+  yield;
+  return shares.sort((a, b) => b.part - a.part || (a.name < b.name ? -1 : 1));
 }
 
 /**
@@ -96,32 +106,81 @@ function shares(tree: FlameNode, by: ColorGroup): { name: string; part: number }
  * the next finer thing that is known of most frames and tells them apart.
  */
 export function coloringOf(tree: FlameNode, wanted?: ColorGroup): Coloring {
+  return finished(coloringSteps(tree, wanted));
+}
+
+/** The same in steps, for {@link coloringOf} to have. */
+export function* coloringSteps(tree: FlameNode, wanted?: ColorGroup): Generator<void, Coloring> {
+  const known = colorings.get(tree)?.get(wanted);
+  if (known) return known;
+  const coloring = yield* chooseColoring(tree, wanted);
   const made = colorings.get(tree) ?? new Map<ColorGroup | undefined, Coloring>();
   colorings.set(tree, made);
-  let coloring = made.get(wanted);
-  if (!coloring) {
-    coloring = chooseColoring(tree, wanted);
-    made.set(wanted, coloring);
-  }
+  made.set(wanted, coloring);
   return coloring;
 }
 
 const colorings = new WeakMap<FlameNode, Map<ColorGroup | undefined, Coloring>>();
 
-function chooseColoring(tree: FlameNode, wanted: ColorGroup | undefined): Coloring {
-  const of = (by: ColorGroup, why?: string): Coloring => ({ by, why, groups: shares(tree, by).slice(0, NAMED) });
-  if (wanted) return of(wanted);
-  const modules = shares(tree, "module").filter((module) => !isSystemModule(module.name));
+function* chooseColoring(tree: FlameNode, wanted: ColorGroup | undefined): Generator<void, Coloring> {
+  function* of(by: ColorGroup, why?: string): Generator<void, Coloring> {
+    return { by, why, groups: (yield* shareSteps(tree, by)).slice(0, NAMED) };
+  }
+  if (wanted) return yield* of(wanted);
+  const modules = (yield* shareSteps(tree, "module")).filter((module) => !isSystemModule(module.name));
   const [largest] = modules;
   // Pale frames distinguish nothing, whatever they have of the picture.
   const own = sumOf(modules);
-  if (!largest || largest.part < TOO_MUCH * own) return of("module");
+  if (!largest || largest.part < TOO_MUCH * own) return yield* of("module");
   const why = `${fileName(largest.name)} has ${formatPercent(largest.part / own)} of what is outside of system libraries`;
   for (const by of ["file", "namespace"] as const) {
-    const groups = shares(tree, by);
-    if (sumOf(groups) >= 0.5 * own && (groups[0]?.part ?? own) < TOO_MUCH * own) return of(by, why);
+    const groups = yield* shareSteps(tree, by);
+    if (sumOf(groups) >= 0.5 * own && (groups[0]?.part ?? own) < TOO_MUCH * own) return yield* of(by, why);
   }
-  return of("function", why);
+  return yield* of("function", why);
+}
+
+/** What the colours of a recording are by, where nobody chose: they stay the same while the window moves. */
+const automatic = new Map<string, ColorGroup>();
+
+/** How a tree of a recording is coloured: as asked for, else as the trees of the recording before it. */
+export function coloringIn(recording: string, tree: FlameNode, wanted?: ColorGroup): Coloring {
+  return finished(coloringInSteps(recording, tree, wanted));
+}
+
+function* coloringInSteps(recording: string, tree: FlameNode, wanted?: ColorGroup): Generator<void, Coloring> {
+  const made = yield* coloringSteps(tree, wanted);
+  if (wanted) return made;
+  const known = automatic.get(recording);
+  if (known && known !== made.by) return yield* coloringSteps(tree, known);
+  automatic.set(recording, made.by);
+  return made;
+}
+
+/** The colours of all frames in steps, for {@link coloringIn}, {@link colorOf} and the painter to have. */
+export function* paintSteps(
+  recording: string,
+  tree: FlameNode,
+  document: Flamegraph,
+  theme: Theme,
+  wanted?: ColorGroup,
+): Generator<void, void> {
+  const { by } = yield* coloringInSteps(recording, tree, wanted);
+  // The hues are those of the largest groups by what was chosen.
+  yield* coloringSteps(tree, by);
+  const layout = layoutOf(tree);
+  const color = colorOf(tree, document, theme, by);
+  const pixels = pixelsOf(layout, color);
+  let seen = 0;
+  for (const [depth, level] of layout.levels.entries()) {
+    const row = pixels[depth];
+    if (!row) continue;
+    for (const [i, node] of level.nodes.entries()) {
+      seen += 1;
+      if (seen % STEP_FRAMES === 0) yield;
+      row[i] = pixelOf(color(node));
+    }
+  }
 }
 
 function sumOf(groups: readonly { part: number }[]): number {

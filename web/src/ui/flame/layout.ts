@@ -59,7 +59,7 @@ export function layOut(root: FlameNode): FlameLayout {
   return finished(levelSteps(root));
 }
 
-/** A level is a step. */
+/** A step is a level, or a part of a wide one. */
 function* levelSteps(root: FlameNode): Generator<void, FlameLayout> {
   const levels: Level[] = [];
   let firstRow = root.row;
@@ -73,6 +73,7 @@ function* levelSteps(root: FlameNode): Generator<void, FlameLayout> {
     const below: FlameNode[] = [];
     const belowStarts: number[] = [];
     for (let index = 0; index < nodes.length; index += 1) {
+      if (index % STEP_FRAMES === STEP_FRAMES - 1) yield;
       const node = nodes[index];
       if (!node) continue;
       const x0 = starts[index] ?? 0;
@@ -97,6 +98,7 @@ function* levelSteps(root: FlameNode): Generator<void, FlameLayout> {
   const levelOf = new Int32Array(lastRow - firstRow + 1).fill(-1);
   const indexOf = new Int32Array(lastRow - firstRow + 1);
   for (let depth = 0; depth < levels.length; depth += 1) {
+    yield;
     const of = levels[depth]?.nodes ?? [];
     for (let index = 0; index < of.length; index += 1) {
       const at = (of[index]?.row ?? 0) - firstRow;
@@ -129,11 +131,19 @@ const indexes = new WeakMap<FlameLayout, FunctionIndex>();
 
 /** Which frames are of which function, made once. */
 export function functionsOf(layout: FlameLayout): FunctionIndex {
-  let index = indexes.get(layout);
-  if (index) return index;
-  index = { byFrame: new Map(), byName: new Map() };
+  return finished(functionSteps(layout));
+}
+
+/** The same in steps of some thousand frames, for {@link functionsOf} to have. */
+export function* functionSteps(layout: FlameLayout): Generator<void, FunctionIndex> {
+  const known = indexes.get(layout);
+  if (known) return known;
+  const index: FunctionIndex = { byFrame: new Map(), byName: new Map() };
+  let seen = 0;
   for (const level of layout.levels) {
     for (const node of level.nodes) {
+      seen += 1;
+      if (seen % STEP_FRAMES === 0) yield;
       if (!node.frame) continue;
       const same = index.byFrame.get(node.frame);
       if (same) {
@@ -149,6 +159,9 @@ export function functionsOf(layout: FlameLayout): FunctionIndex {
   indexes.set(layout, index);
   return index;
 }
+
+/** Frames of a step. */
+export const STEP_FRAMES = 4096;
 
 /** Index of the first frame of a level that ends right of `x`; the level's length if there is none. */
 export function firstEndingAfter(level: Level, x: number): number {

@@ -1,6 +1,6 @@
 // The whole graph in a strip, with a frame about what is seen of it.
 import type { FlameNode } from "../../lib/flame-tree.ts";
-import type { FlameLayout, FlameView } from "./layout.ts";
+import type { FlameLayout, FlameView, Level } from "./layout.ts";
 import { pixelOf, Raster } from "./raster.ts";
 
 export const MINIMAP_HEIGHT = 36;
@@ -16,6 +16,15 @@ interface MinimapLook {
   ink: { strong: string; surface: string; muted: string };
   /** The tree, its colours or its size changed: the picture under the frame is made anew. */
   isOld: boolean;
+}
+
+/** Levels that have less of the width below them are not in the picture: a deep recursion would take its height. */
+const LEAST_WIDTH = 0.01;
+
+/** How many levels are in the picture. */
+export function mappedLevels({ levels }: FlameLayout): number {
+  const isWide = ({ x0, x1 }: Level) => x1.reduce((sum, end, i) => sum + end - (x0[i] ?? 0), 0) >= LEAST_WIDTH;
+  return levels.findLastIndex(isWide) + 1;
 }
 
 /** The picture without its frame, kept for each canvas. */
@@ -54,11 +63,12 @@ function paint(picture: HTMLCanvasElement, layout: FlameLayout, look: MinimapLoo
   if (!context || width <= 0) return;
   const ratio = picture.width / width;
   const room = (MINIMAP_HEIGHT - INSET - 1) * ratio;
-  const row = Math.min(4 * ratio, room / layout.levels.length);
+  const levels = layout.levels.slice(0, mappedLevels(layout));
+  const row = Math.min(4 * ratio, room / levels.length);
   raster.begin(picture.width, picture.height);
   const { line } = raster;
   let bottom = 0;
-  for (const [depth, level] of layout.levels.entries()) {
+  for (const [depth, level] of levels.entries()) {
     // Rows thinner than a pixel share one: the outermost is seen.
     const next = Math.max(bottom, Math.round((depth + 1) * row));
     if (next === bottom) continue;

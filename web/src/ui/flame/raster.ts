@@ -7,25 +7,36 @@ import type { FlameLayout } from "./layout.ts";
 type Pixel = number;
 
 const pixels = new Map<string, Pixel>();
-let probe: CanvasRenderingContext2D | null | undefined;
 
-/** The pixel of a CSS colour, as a canvas draws it. */
+/** The pixel of a colour of a frame, `oklch(lightness chroma hue)`; 0 for none. */
 export function pixelOf(color: string): Pixel {
   let pixel = pixels.get(color);
-  if (pixel !== undefined) return pixel;
-  if (probe === undefined) {
-    const canvas = document.createElement("canvas");
-    canvas.width = 1;
-    canvas.height = 1;
-    probe = canvas.getContext("2d", { willReadFrequently: true });
+  if (pixel === undefined) {
+    const parts = /^oklch\(([\d.]+) ([\d.]+) ([\d.]+)\)$/.exec(color);
+    pixel = parts ? pixelOfOklch(Number(parts[1]), Number(parts[2]), Number(parts[3])) : 0;
+    pixels.set(color, pixel);
   }
-  if (!probe) return 0;
-  probe.clearRect(0, 0, 1, 1);
-  probe.fillStyle = color;
-  probe.fillRect(0, 0, 1, 1);
-  pixel = new Uint32Array(probe.getImageData(0, 0, 1, 1).data.buffer)[0] ?? 0;
-  pixels.set(color, pixel);
   return pixel;
+}
+
+/** CSS Color 4, sections 9.4 and 10.2; what sRGB does not have is clipped, as a canvas clips it. */
+function pixelOfOklch(lightness: number, chroma: number, hue: number): Pixel {
+  const turn = (hue * Math.PI) / 180;
+  const a = chroma * Math.cos(turn);
+  const b = chroma * Math.sin(turn);
+  const l = (lightness + 0.3963377773761749 * a + 0.2158037573099136 * b) ** 3;
+  const m = (lightness - 0.1055613458156586 * a - 0.0638541728258133 * b) ** 3;
+  const s = (lightness - 0.0894841775298119 * a - 1.2914855480194092 * b) ** 3;
+  const red = byteOf(4.0767416360759574 * l - 3.3077115392580616 * m + 0.2309699031821043 * s);
+  const green = byteOf(-1.2684379732850317 * l + 2.6097573492876887 * m - 0.3413193760026573 * s);
+  const blue = byteOf(-0.0041960761386756 * l - 0.7034186179359363 * m + 1.7076146940746117 * s);
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+/** A part of linear light as a byte of sRGB. */
+function byteOf(linear: number): number {
+  const light = linear <= 0.0031308 ? 12.92 * linear : 1.055 * linear ** (1 / 2.4) - 0.055;
+  return Math.round(255 * Math.min(1, Math.max(0, light)));
 }
 
 /** The same colour with less of itself. */
