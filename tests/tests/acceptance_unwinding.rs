@@ -190,6 +190,19 @@ impl MapStrings for Vec<&str> {
     }
 }
 
+/// The loader's first instructions, which have no unwind information, are the outermost frame.
+#[test]
+fn constructors_of_libraries_are_followed_to_the_loader() {
+    let library = compile("constructed.c", &["-O2", "-shared", "-fPIC", "-DLIBRARY"]);
+    let path = library.to_str().unwrap();
+    let traced = trace(&compile("constructed.c", &["-O2", path]), &[], &[]);
+    let info = info(&traced);
+    assert_exact(&info, "constructed.c");
+    let names = names(&traced.recording(), 777);
+    assert_eq!(names.first().map(String::as_str), Some("construct"), "{names:?}");
+    assert!(names.iter().any(|name| name == "_dl_init" || name == "call_init"), "{names:?}");
+}
+
 /// A library that comes later: until its file has been read, stacks through it are heuristic, and marked; then they are
 /// exact. The program's own threads open no file for that.
 #[test]

@@ -44,6 +44,10 @@ static ADDED: AtomicU64 = AtomicU64::new(0);
 static REMOVED: AtomicU64 = AtomicU64::new(0);
 static LOADER_START: AtomicU64 = AtomicU64::new(0);
 static LOADER_END: AtomicU64 = AtomicU64::new(0);
+/// The loader's first instruction; 0: not known.
+static LOADER_ENTRY: AtomicU64 = AtomicU64::new(0);
+/// Offset of `e_entry` in the header of an ELF file.
+const ELF_ENTRY: u64 = 24;
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 static READY: AtomicBool = AtomicBool::new(false);
 /// The thread that is updating, by its control block; 0: none.
@@ -113,6 +117,9 @@ pub fn init(tick: u64) {
     if let Some(image) = unsafe { Image::at(loader) } {
         LOADER_END.store(image.end(), Ordering::Relaxed);
         LOADER_START.store(loader, Ordering::Release);
+        // SAFETY: a field of the file's header, which is mapped there.
+        let entry = unsafe { ((loader + ELF_ENTRY) as *const u64).read() };
+        LOADER_ENTRY.store(loader.wrapping_add(entry), Ordering::Release);
     }
     if let Some(modules) = LoadedModules::create() {
         MODULES.set(modules);
@@ -170,6 +177,14 @@ fn bump(range: &Range<u64>) {
 /// Whether `pc` lies in the dynamic loader: when that allocates or frees, objects may be coming or going.
 pub fn in_loader(pc: u64) -> bool {
     pc >= LOADER_START.load(Ordering::Acquire) && pc < LOADER_END.load(Ordering::Relaxed)
+}
+
+/// Whether `pc` is a return address in the loader's first instructions, which have no unwind information. They call the
+/// loader, then the constructors, and at last jump to the program: nothing has called them.
+pub fn begins_process(pc: u64) -> bool {
+    const BYTES: u64 = 128;
+    let entry = LOADER_ENTRY.load(Ordering::Acquire);
+    entry != 0 && pc.wrapping_sub(1).wrapping_sub(entry) < BYTES
 }
 
 /// Updates the table of loaded objects from the loader's list; `tick` is the time now, `forget` removes the shared rules

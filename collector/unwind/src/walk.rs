@@ -63,6 +63,7 @@ impl Rules {
         }
         let rule = rule_of(pc);
         match rule.kind() {
+            RuleKind::Unknown if code::begins_process(pc) => (Rule::END, RuleSource::Information),
             RuleKind::Unknown => (Rule::FRAME_POINTER, RuleSource::Heuristic),
             _ => (rule, RuleSource::Information),
         }
