@@ -195,7 +195,7 @@ impl MapStrings for Vec<&str> {
 fn constructors_of_libraries_are_followed_to_the_loader() {
     let library = compile("constructed.c", &["-O2", "-shared", "-fPIC", "-DLIBRARY"]);
     let path = library.to_str().unwrap();
-    let traced = trace(&compile("constructed.c", &["-O2", path]), &[], &[]);
+    let traced = trace(compile("constructed.c", &["-O2", path]), &[], &[]);
     let info = info(&traced);
     assert_exact(&info, "constructed.c");
     let names = names(&traced.recording(), 777);
