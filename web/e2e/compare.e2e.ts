@@ -134,7 +134,6 @@ test.runIf(real)("of ended programs the peaks are compared, the largest change i
   const diff = await api<Diff>(`recordings/${shop}/diff?other=${bazaar}&metric=peak&limit=2000`);
   const changes = diff.rows.map((row) => row.after.bytes - row.before.bytes);
   const first = [...changes].sort((a, b) => Math.abs(b) - Math.abs(a))[0] ?? 0;
-  expect(changes.some((change) => change > 0)).toBe(true);
   expect(first).toBeLessThan(0);
   const row = page.locator(".table-body [role=row]").first();
   expect(await row.locator(".change").getAttribute("title")).toContain(Math.abs(first).toLocaleString("en-US"));
