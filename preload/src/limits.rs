@@ -107,7 +107,11 @@ fn recording() -> Option<&'static Session> {
 fn added(resource: c_int) -> Option<u64> {
     let session = recording()?;
     let all = own::bytes() + GROWTH;
-    Some(if resource == RLIMIT_DATA && session.side.is_shared() { all - session.side.bytes() as u64 } else { all })
+    Some(if resource == RLIMIT_DATA && session.side.is_shared() {
+        all.saturating_sub(session.side.bytes() as u64)
+    } else {
+        all
+    })
 }
 
 hook!(setrlimit, 2, setrlimit_body);

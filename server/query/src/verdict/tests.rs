@@ -48,7 +48,7 @@ fn kinds_are_told_apart() {
     let (kind, after, why) = words(40 * S);
     assert!(kind == VerdictKind::Growing && after == Some(600 * S) && why.contains("in another ten minutes"), "{why}");
     let (kind, after, why) = words(S / 10);
-    assert!(kind == VerdictKind::Growing && after.is_none() && !why.contains("at this rate"), "{why}");
+    assert!(kind == VerdictKind::Growing && after == Some(S) && why.contains("in another second"), "{why}");
 
     let bounded = judged(|i| 100_000.min(i as i64 * 2_000), Some((S, 255 * S)), 50);
     assert_eq!((bounded.kind, bounded.shape), (VerdictKind::Bounded, Shape::Bounded), "{bounded:?}");

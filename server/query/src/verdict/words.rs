@@ -11,11 +11,16 @@ pub fn verdict(kind: VerdictKind, shape: Shape, confidence: f64, why: String) ->
 }
 
 /// Lengths of time that forecasts look ahead, each behind growth that was observed for so long at least.
-const AHEAD: [(u64, u64, &str); 3] =
-    [(60 * SECOND, 3600 * SECOND, "hour"), (10 * SECOND, 600 * SECOND, "ten minutes"), (SECOND, 60 * SECOND, "minute")];
+const AHEAD: [(u64, u64, &str); 5] = [
+    (60 * SECOND, 3600 * SECOND, "hour"),
+    (10 * SECOND, 600 * SECOND, "ten minutes"),
+    (SECOND, 60 * SECOND, "minute"),
+    (SECOND / 10, 10 * SECOND, "ten seconds"),
+    (0, SECOND, "second"),
+];
 const SECOND: u64 = 1_000_000_000;
 
-/// Adds the rate, and where it leads, if it was observed long enough to say so.
+/// Adds the rate, and where it leads.
 pub fn set_rate(verdict: &mut Verdict, slope: Slope, now: i64, observed_ns: u64) {
     verdict.bytes_per_second = slope.rate;
     verdict.bytes_per_second_low = Some(slope.low);
