@@ -52,7 +52,8 @@ test-build: build
 	tests/timed.sh "Debian packages" tests/needs.sh
 	tests/timed.sh "building the tests" cargo test --release --workspace --no-run
 
-# What needs a browser, an emulator or engines beside the rest, which waits much: two processors are used whole. Each part writes a log of its own.
+# What needs a browser, an emulator or engines beside the rest, which waits much: two processors are used whole. Each part
+# writes a log of its own.
 test-in-two-lanes: test-build
 	@$(MAKE) --no-print-directory --keep-going BUILT= test-web test-page test-aarch64 test-proofs test-engines & page=$$!; \
 	status=0; $(MAKE) --no-print-directory BUILT= test-rust || status=1; \

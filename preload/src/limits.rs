@@ -1,8 +1,8 @@
 //! The hooks of limits on memory: `setrlimit` and its like, and `mlockall`.
 //!
 //! A program that limits its address space or its data means its own: the kernel gets the limit and what the recorder has, and
-//! the program reads back what it has set. A program that it starts unrecorded gets the program's soft limit. Limits from before the start
-//! stay as they are: the recorder takes less then.
+//! the program reads back what it has set. A program that it starts unrecorded gets the program's soft limit. Limits from
+//! before the start stay as they are: the recorder takes less then.
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -71,11 +71,6 @@ impl AdjustedLimit {
     fn soft(of: &[AtomicU64; 2]) -> u64 {
         let [soft, _] = of;
         soft.load(Ordering::Relaxed)
-    }
-
-    fn hard(&self) -> u64 {
-        let [_, hard] = &self.given;
-        hard.load(Ordering::Relaxed)
     }
 
     /// A copy of it as it is now.
@@ -217,18 +212,24 @@ unsafe fn show(resource: c_int, limit: *mut rlimit) {
 
 /// Right before exec: the new program gets the soft limits that this one has set.
 pub fn before_exec() {
-    for_adjusted(|slot, hard| rlimit { rlim_cur: AdjustedLimit::soft(&slot.wanted), rlim_max: hard });
+    change_soft(|slot| (AdjustedLimit::soft(&slot.given), AdjustedLimit::soft(&slot.wanted)));
 }
 
 /// The exec has failed.
 pub fn after_failed_exec() {
-    for_adjusted(|slot, hard| rlimit { rlim_cur: AdjustedLimit::soft(&slot.given), rlim_max: hard });
+    change_soft(|slot| (AdjustedLimit::soft(&slot.wanted), AdjustedLimit::soft(&slot.given)));
 }
 
-fn for_adjusted(limit: impl Fn(&AdjustedLimit, u64) -> rlimit) {
+/// Changes soft limits from one value to another. A limit that somebody else has set since stays.
+fn change_soft(values: impl Fn(&AdjustedLimit) -> (u64, u64)) {
     for resource in [RLIMIT_AS, RLIMIT_DATA] {
-        if let Some(slot) = AdjustedLimit::of(resource).filter(|slot| slot.is_adjusted()) {
-            let limit = limit(slot, slot.hard());
+        let Some(slot) = AdjustedLimit::of(resource).filter(|slot| slot.is_adjusted()) else { continue };
+        let (from, to) = values(slot);
+        let mut limit = rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: a limit of ours.
+        let known = unsafe { next::getrlimit().map_or(-1, |function| function(resource, &raw mut limit)) } == 0;
+        if known && limit.rlim_cur == from {
+            limit.rlim_cur = to;
             // SAFETY: a limit of ours.
             unsafe { next::setrlimit().map(|function| function(resource, &raw const limit)) };
         }

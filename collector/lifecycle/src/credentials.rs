@@ -19,7 +19,8 @@ static DONE: AtomicU32 = AtomicU32::new(0);
 /// Longest wait for the writer, which may be waiting for the disk.
 const PATIENCE_NS: u64 = 3_000_000_000;
 
-/// Makes a call by which the C library changes users or groups of all threads.
+/// Before a call by which the C library changes users or groups of all threads: the writer takes over the credentials of the
+/// calling one. Where a filter forbids that, nothing is done.
 pub fn before_change_of_user() {
     let session = session::current().filter(|session| session.pid == sys::process_id());
     let Some(session) = session.filter(|session| session.writer_alive.load(Ordering::Acquire)) else { return };

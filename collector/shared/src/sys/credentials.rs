@@ -34,20 +34,27 @@ pub fn take_credentials(wanted: &ThreadCredentials) -> Result<()> {
     if own == *wanted {
         return Ok(());
     }
+    let mut outcome = Ok(());
+    // One step that is refused does not prevent the next.
+    let mut step = |result: Result<()>| {
+        if outcome.is_ok() {
+            outcome = result;
+        }
+    };
     if own.secure_bits.difference(KEEP) != wanted.secure_bits.difference(KEEP) {
-        rustix::thread::set_capabilities_secure_bits(wanted.secure_bits)?;
+        step(rustix::thread::set_capabilities_secure_bits(wanted.secure_bits).map_err(Into::into));
     }
     if own.groups != wanted.groups {
-        raw::set_groups(wanted.groups)?;
+        step(raw::set_groups(wanted.groups));
     }
     if own.users != wanted.users {
         // Otherwise the kernel takes all capabilities with the user 0.
-        rustix::thread::set_keep_capabilities(true)?;
-        raw::set_users(wanted.users)?;
+        step(rustix::thread::set_keep_capabilities(true).map_err(Into::into));
+        step(raw::set_users(wanted.users));
     }
-    rustix::thread::set_capabilities(None, wanted.capabilities)?;
-    rustix::thread::set_keep_capabilities(wanted.secure_bits.contains(KEEP))?;
-    Ok(())
+    step(rustix::thread::set_capabilities(None, wanted.capabilities).map_err(Into::into));
+    step(rustix::thread::set_keep_capabilities(wanted.secure_bits.contains(KEEP)).map_err(Into::into));
+    outcome
 }
 
 /// Whether the calling thread may lock as much memory as it likes.
