@@ -24,7 +24,7 @@ pub const WAKE: &str = "tracehound_attach_wake";
 /// First word of the block.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thattach");
 /// Layout of the block and of the request.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Nothing is recorded, and no memory is taken.
 pub const DORMANT: u32 = 0;
@@ -48,7 +48,7 @@ pub mod command {
 }
 
 /// Functions that are hooked, in the order of the block.
-pub const HOOKED: [&str; 26] = [
+pub const HOOKED: [&str; 29] = [
     "malloc",
     "calloc",
     "realloc",
@@ -75,9 +75,12 @@ pub const HOOKED: [&str; 26] = [
     "setresgid",
     "setgroups",
     "initgroups",
+    "execve",
+    "execveat",
+    "fexecve",
 ];
 /// Functions that may be hooked.
-pub const HOOKS: usize = 30;
+pub const HOOKS: usize = 32;
 /// Places that may be changed: functions, and calls inside the C library.
 pub const PATCHES: usize = 1024;
 
@@ -162,6 +165,10 @@ pub const TEXT_BYTES: usize = 4096;
 pub struct AttachRequest {
     /// Descriptors: the recording, the side file, the folder of both, the [list of blocks](BLOCK_LIST_MAGIC); -1: none.
     pub descriptors: [i32; 4],
+    /// 1: a seccomp filter kills for a system call that the recorder can do without.
+    pub filtered: u32,
+    /// 0.
+    pub unused: u32,
     /// For each hook, the address by which the original function is called; 0: it is not hooked.
     pub functions: [u64; HOOKS],
     /// Path of the recording as it is to be named.

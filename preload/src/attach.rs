@@ -18,7 +18,7 @@ use tracehound_shared::gate::{self, Internal, ThreadGate};
 use tracehound_shared::sys;
 use tracehound_shared::thread::{MODE, ThreadContext};
 
-use crate::{credentials, hooks, maps, next, process, start};
+use crate::{credentials, exec, hooks, maps, next, process, start};
 
 /// The block, found from outside by its name.
 #[unsafe(no_mangle)]
@@ -66,6 +66,9 @@ const _: () = assert!(core::mem::offset_of!(ThreadContext, state) == 0);
 
 const EXIT: &CStr = c"_exit";
 
+/// Functions that the C library calls for the program: calls from inside it are the program's, too.
+const CALLED_INSIDE: [&CStr; 4] = [EXIT, c"execve", c"execveat", c"fexecve"];
+
 /// What is hooked, in the order of the block: the name, and the hook.
 const HOOKED: [(&CStr, unsafe extern "C" fn()); attach::HOOKED.len()] = [
     (c"malloc", hooks::malloc),
@@ -95,6 +98,9 @@ const HOOKED: [(&CStr, unsafe extern "C" fn()); attach::HOOKED.len()] = [
     (c"setresgid", credentials::setresgid),
     (c"setgroups", credentials::setgroups),
     (c"initgroups", credentials::initgroups),
+    (c"execve", exec::entries::EXECVE),
+    (c"execveat", exec::entries::EXECVEAT),
+    (c"fexecve", exec::entries::FEXECVE),
 ];
 
 const _: () = assert!(are_known());
@@ -128,7 +134,7 @@ pub extern "C" fn tracehound_attach_look() {
             target = 0;
         }
         put_text(&place.name, name.to_bytes());
-        place.spares_own_calls.store(u64::from(*name != EXIT), Ordering::Relaxed);
+        place.spares_own_calls.store(u64::from(!CALLED_INSIDE.contains(name)), Ordering::Relaxed);
         place.hook.store(hook, Ordering::Relaxed);
         place.target.store(target, Ordering::Relaxed);
         if *name == c"malloc" {
@@ -206,7 +212,8 @@ fn set_up(request: &AttachRequest, is_first: bool) -> Result<(), String> {
         process::register_fork_handlers();
         start::watch_thread_ends();
     }
-    tracehound_lifecycle::start_attached(&tracehound_attach, options, given, output, block_list)
+    let filtered = request.filtered != 0;
+    tracehound_lifecycle::start_attached(&tracehound_attach, options, given, output, block_list, filtered)
 }
 
 /// The files of the request, and the list of blocks.

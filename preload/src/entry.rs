@@ -1,4 +1,7 @@
 //! Entry of a hook: a naked function that passes the caller's `rsp` and `rbp` behind the C arguments.
+//!
+//! On x86-64 it does not rely on the caller's alignment of the stack. Machine code written by hand may call malloc from an
+//! odd stack, and a compiler that sees both the program and its own malloc aligns no more than that malloc needs.
 
 use tracehound_unwind::Caller;
 
@@ -33,7 +36,11 @@ macro_rules! hook {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
             core::arch::naked_asm!(".cfi_startproc",
-                "endbr64", $stack, $frame, "cmp dword ptr [rip + tracehound_gate], {open}", "jne {off}", "jmp {body}",
+                "endbr64", $stack, $frame, "test spl, 8", "jz 2f",
+                "cmp dword ptr [rip + tracehound_gate], {open}", "jne {off}", "jmp {body}",
+                // The caller's stack is not aligned as the ABI has it; the body must find it aligned.
+                "2:", "cmp dword ptr [rip + tracehound_gate], {open}", "jne 3f", "call {body}", "ret",
+                "3:", "call {off}", "ret",
                 ".cfi_endproc", open = const tracehound_shared::gate::RECORDING, off = sym $off, body = sym $body)
         }
     };
@@ -43,7 +50,8 @@ macro_rules! hook {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
             core::arch::naked_asm!(".cfi_startproc",
-                "endbr64", $stack, $frame, "jmp {body}", ".cfi_endproc", body = sym $body)
+                "endbr64", $stack, $frame, "test spl, 8", "jz 2f", "jmp {body}", "2:", "call {body}", "ret",
+                ".cfi_endproc", body = sym $body)
         }
     };
 }

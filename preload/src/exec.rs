@@ -158,6 +158,25 @@ pub unsafe extern "C-unwind" fn execveat(
     }
 }
 
+/// The hooks as addresses.
+pub mod entries {
+    use super::{List, Text, c_int, execve, execveat, fexecve};
+
+    type Entry = unsafe extern "C" fn();
+    type Exec<First, Second, Third> = unsafe extern "C-unwind" fn(First, Second, Third) -> c_int;
+    type ExecAt = unsafe extern "C-unwind" fn(c_int, Text, List, List, c_int) -> c_int;
+
+    /// [`execve`].
+    // SAFETY: a function's address, not called by this type.
+    pub const EXECVE: Entry = unsafe { core::mem::transmute::<Exec<Text, List, List>, Entry>(execve) };
+    /// [`fexecve`].
+    // SAFETY: as above.
+    pub const FEXECVE: Entry = unsafe { core::mem::transmute::<Exec<c_int, List, List>, Entry>(fexecve) };
+    /// [`execveat`].
+    // SAFETY: as above.
+    pub const EXECVEAT: Entry = unsafe { core::mem::transmute::<ExecAt, Entry>(execveat) };
+}
+
 /// `posix_spawn(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn posix_spawn(

@@ -1,6 +1,8 @@
 //! Control flow that leaves functions other than by return: the program does what it would, and stacks stay right.
 
+use serde_json::Value;
 use tracehound_tests::ground_truth::{Case, agrees};
+use tracehound_tests::{compile, dump, number, trace};
 
 #[test]
 fn exceptions_destroy_every_object() {
@@ -33,6 +35,19 @@ fn coroutines_by_ucontext() {
 #[test]
 fn coroutines_by_hand_made_assembly() {
     agrees("coroutine_asm.c", &[]);
+}
+
+/// The caller's stack pointer is no multiple of 16, as it should be.
+#[test]
+fn callers_with_an_odd_stack() {
+    let run = trace(compile("odd_stack.c", &["-O1"]), &[], &[]);
+    assert!(run.output.status.success(), "{}", run.stderr());
+    let info = run.info();
+    assert_eq!((&info["complete"], number(&info, "/events/lost")), (&true.into(), 0));
+    let mine = |event: &&Value| event["kind"] == "alloc" && event["stack"][1]["function"] == "main";
+    let sizes: Vec<u64> = dump(&run.recording()).iter().filter(mine).map(|event| number(event, "/size")).collect();
+    assert_eq!(sizes.len(), 2000, "malloc and calloc, a thousand of each");
+    assert_eq!(sizes.iter().sum::<u64>(), (0..1000).map(|number| 100 + number + 300).sum::<u64>());
 }
 
 #[test]

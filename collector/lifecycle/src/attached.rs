@@ -49,7 +49,7 @@ fn block() -> Option<&'static AttachBlock> {
 }
 
 /// Sets up a recording in `output`, switched off, and starts our thread. Called on a borrowed thread of the program, at
-/// a point where it may call anything.
+/// a point where it may call anything. `filtered`: a filter of system calls kills for some that the recorder can do without.
 ///
 /// # Errors
 /// With a sentence, when there is no memory, or recording goes on already.
@@ -59,6 +59,7 @@ pub fn start_attached(
     given: Vec<String>,
     output: Output,
     block_list: i32,
+    filtered: bool,
 ) -> Result<(), String> {
     if session::current().is_some() {
         [output.file, output.side_file, output.directory, block_list].into_iter().for_each(sys::close);
@@ -71,6 +72,9 @@ pub fn start_attached(
     let options = LaunchOptions { start: StartMode::Paused, children: false, ..options };
     sys::close(BLOCK_LIST.swap(block_list.cast_unsigned(), Ordering::AcqRel).cast_signed());
     prepare(options, given, Beginning::Attached(output))?;
+    if let Some(session) = session::current() {
+        session.filtered.store(filtered, Ordering::SeqCst);
+    }
     block.pid.store(sys::process_id(), Ordering::Relaxed);
     block.command.store(command::NONE, Ordering::Relaxed);
     block.writer.store(0, Ordering::Relaxed);

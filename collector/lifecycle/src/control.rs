@@ -42,6 +42,10 @@ static SOCKET: Lock<Option<Socket>> = Lock::new(None);
 
 /// Opens the socket of this process. On the writer's thread, which must have left the program's descriptor table.
 pub(super) fn open(session: &Session) {
+    if session.filtered.load(Ordering::SeqCst) {
+        let text = "heaptrace ctl cannot reach this process: a seccomp filter forbids its socket";
+        return session.remark(clock::now(), "no-control", text.into());
+    }
     match create() {
         Ok(socket) => *SOCKET.lock() = Some(socket),
         Err(error) => {

@@ -20,7 +20,8 @@ use crate::files::AttachFiles;
 use crate::memory::{ProcessMemory, living_thread};
 use crate::objects::{ProcessObject, loader_order, mappings, objects, symbol_around, symbol_named};
 use crate::refusal::{During, Refusal, Result, refuse};
-use crate::safe_point::{StackJudge, id_inside, no_thread};
+use crate::safe_point::{OwnAllocator, StackJudge, defines_malloc, id_inside, no_thread};
+use crate::seccomp::Allowed;
 use crate::stop::{StoppedThread, all_threads};
 use crate::target::{TargetProcess, examine};
 
@@ -89,7 +90,10 @@ pub fn plan(pid: u32, options: &AttachOptions) -> Result<Vec<String>> {
             lines.push("it has a dormant recorder, which would begin: no function would be changed".into());
             return Ok(lines);
         }
-        Some(_) => lines.push("the recorder is in it from an earlier attach and would be used again".into()),
+        Some(library) => {
+            is_unrecorded(pid, library, &target.memory)?;
+            lines.push("the recorder is in it from an earlier attach and would be used again".into());
+        }
     }
     let places = hooked_functions(&target);
     let count: usize = places.iter().map(|(_, names)| names.len()).sum();
@@ -182,13 +186,18 @@ fn tidy(target: &TargetProcess, library: &LoadedLibrary) -> Result<()> {
             // A forked child has its parent's changes in its copy of the code.
             detach::put_back(target, library)
         }
-        Some(RECORDING) => refuse(format!(
-            "process {pid} is recorded by an earlier attach: `heaptrace detach {pid}` ends that",
-            pid = target.pid
-        )),
+        Some(RECORDING) => is_unrecorded(target.pid, library, &target.memory),
         Some(PREPARED | ENDED) => detach::finish(target, library).map(|_| ()),
         _ => refuse("the recorder in the process is in no state that is known"),
     }
+}
+
+/// Refuses where an earlier attach records.
+fn is_unrecorded(pid: u32, library: &LoadedLibrary, memory: &ProcessMemory) -> Result<()> {
+    if library.state(memory) == Some(RECORDING) {
+        return refuse(format!("process {pid} is recorded by an earlier attach: `heaptrace detach {pid}` ends that"));
+    }
+    Ok(())
 }
 
 /// The library in memory that has no name, to be handed to the process.
@@ -214,17 +223,22 @@ fn memory_file() -> Result<File> {
 /// Stops all threads until one may be borrowed, and lets the others go on.
 pub(crate) fn choose(target: &TargetProcess, figures: &mut Figures) -> Result<StoppedThread> {
     let mut forbidden: Vec<_> = target.loader().map(|loader| loader.range.clone()).into_iter().collect();
-    // Another library that defines malloc, and the program itself if it does.
-    for object in target.objects.iter().filter(|object| object.range != target.libc.range) {
+    // Another library that defines malloc. Frames in an executable that does are looked at one by one.
+    let mut own_allocator = None;
+    for (number, object) in target.objects.iter().enumerate().filter(|(_, object)| object.range != target.libc.range) {
         let symbols = object.symbols(&target.memory).unwrap_or_default();
-        if symbols.iter().any(|symbol| symbol.name == "malloc" && object.has_code_at(symbol.start)) {
+        if number == 0 {
+            own_allocator = OwnAllocator::of(object, &symbols);
+        } else if defines_malloc(object, &symbols) {
             forbidden.push(object.range.clone());
         }
     }
+    let has_allocator = own_allocator.is_some();
     if let Some(library) = &target.library {
         forbidden.push(library.object.range.clone());
     }
-    let mut judge = StackJudge::new(&target.memory, &target.objects, &target.libc, &target.libc_symbols, forbidden);
+    let (memory, libc) = (&target.memory, &target.libc);
+    let mut judge = StackJudge::new(memory, &target.objects, libc, &target.libc_symbols, forbidden, own_allocator);
     for tries in 1..=TRIES {
         let started = Instant::now();
         let mut threads = all_threads(target.pid)?;
@@ -239,7 +253,7 @@ pub(crate) fn choose(target: &TargetProcess, figures: &mut Figures) -> Result<St
         // Another pause each time, so that it does not fall in step with the program.
         std::thread::sleep(Duration::from_micros(300 + u64::from(tries) * 7919 % 700));
     }
-    no_thread(target.pid)
+    no_thread(target.pid, has_allocator)
 }
 
 type Prepared = (LoadedLibrary, Vec<Patch>, Vec<std::ops::Range<u64>>);
@@ -315,7 +329,7 @@ fn prepare_with(
         make_detours(target, &library, &objects, thread)?
     };
     library.check_patches(&patches)?;
-    let request = request(received, &functions, files, options)?;
+    let request = request(received, &functions, files, options, target.allowed)?;
     if request.len() as u64 > DATA_BYTES {
         return refuse("the request is too long");
     }
@@ -504,11 +518,13 @@ fn request(
     functions: &[(usize, u64)],
     files: &AttachFiles,
     options: &AttachOptions,
+    allowed: Allowed,
 ) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(size_of::<AttachRequest>());
     for fd in received.recording.into_iter().chain([received.list.unwrap_or(-1)]) {
         bytes.extend(fd.to_le_bytes());
     }
+    bytes.extend(u64::from(allowed == Allowed::RecordingAlone).to_le_bytes());
     let mut table = [0_u64; HOOKS];
     for &(index, function) in functions {
         if let Some(place) = table.get_mut(index) {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::memory::ProcessMemory;
 use crate::refusal::{During, Refusal, Result, refuse};
+use crate::seccomp::name_of;
 use crate::stop::{Stop, StoppedThread, look, pause, ptrace};
 
 /// Data and stack of a call.
@@ -156,7 +157,7 @@ impl<'a> BorrowedThread<'a> {
         let registers = self.thread.as_ref().and_then(StoppedThread::registers);
         let result = registers.map_or(-i64::from(libc::ESRCH), |registers| registers.rax as i64);
         if (-4095..0).contains(&result) {
-            return Err(std::io::Error::from_raw_os_error(-result as i32)).during(&format!("system call {number}"));
+            return Err(std::io::Error::from_raw_os_error(-result as i32)).during(&name_of(number));
         }
         Ok(result as u64)
     }

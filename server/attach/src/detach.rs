@@ -101,8 +101,8 @@ fn forget(target: &TargetProcess, library: &LoadedLibrary, writer: u32) -> Resul
     let objects = objects(&target.memory, &mappings(target.pid)?);
     let recorder = vec![library.object.range.clone()];
     let is_late = library.is_late(&target.memory);
-    let mut judge =
-        (!is_late).then(|| StackJudge::new(&target.memory, &objects, &target.libc, &target.libc_symbols, recorder));
+    let mut judge = (!is_late)
+        .then(|| StackJudge::new(&target.memory, &objects, &target.libc, &target.libc_symbols, recorder, None));
     let started = Instant::now();
     while started.elapsed() < QUIET {
         let threads = all_threads(target.pid)?;

@@ -42,7 +42,7 @@ pub(crate) fn begin(
     }
     let all = objects(&target.memory, &mappings(target.pid)?);
     let hooks = vec![library.object.range.clone()];
-    let mut judge = StackJudge::new(&target.memory, &all, &target.libc, &target.libc_symbols, hooks);
+    let mut judge = StackJudge::new(&target.memory, &all, &target.libc, &target.libc_symbols, hooks, None);
     let writer = id_outside(target.pid, library.writer(&target.memory));
     let started = Instant::now();
     let mut threads = all_threads(target.pid)?;

@@ -53,3 +53,5 @@ pub use detach::{Detached, detach};
 #[cfg(target_arch = "x86_64")]
 pub use dormant::{is_dormant, wake};
 pub use refusal::{Refusal, Result};
+#[cfg(target_arch = "x86_64")]
+pub use seccomp::calls;

@@ -56,6 +56,9 @@ const WAITING: &[libc::c_long] = &[
     libc::SYS_restart_syscall,
 ];
 
+/// Those of them that an allocator makes, too.
+const MADE_BY_ALLOCATORS: &[libc::c_long] = &[libc::SYS_sched_yield];
+
 /// Functions in which a thread may wait for another one, by how their names begin.
 const WAITS: &[&str] = &[
     "pthread_cond_",
@@ -71,6 +74,9 @@ const WAITS: &[&str] = &[
     "thrd_join",
     "__pthread_",
 ];
+
+/// Those of them by which allocators lock.
+const LOCKS: &[&str] = &["pthread_mutex_", "pthread_rwlock_", "mtx_", "__pthread_mutex", "__pthread_rwlock"];
 
 /// Functions of libc that hold a lock which our calls need, too, by how their names begin.
 const UNSAFE: &[&str] = &[
@@ -137,7 +143,60 @@ pub struct StackJudge<'a> {
     thread_id_at: Option<u64>,
     /// libc's allocator.
     allocator: Range<u64>,
+    /// An executable that defines malloc.
+    own_allocator: Option<OwnAllocator>,
 }
+
+/// An executable with an allocator inside: where in it the allocator's functions lie is known only as far as they are
+/// exported.
+pub struct OwnAllocator {
+    /// The executable.
+    object: ProcessObject,
+    /// The allocator's exported functions.
+    functions: Vec<Range<u64>>,
+}
+
+impl OwnAllocator {
+    /// `None` if the object does not define malloc.
+    #[must_use]
+    pub fn of(object: &ProcessObject, symbols: &[DynamicSymbol]) -> Option<Self> {
+        defines_malloc(object, symbols).then(|| {
+            let is_one =
+                |symbol: &&DynamicSymbol| OWN.iter().chain(ALLOCATOR).any(|name| symbol.name.starts_with(name));
+            let functions = symbols.iter().filter(is_one).map(|symbol| symbol.start..symbol.start + symbol.len);
+            Self { object: object.clone(), functions: functions.collect() }
+        })
+    }
+}
+
+/// Whether an object has a malloc of its own.
+#[must_use]
+pub fn defines_malloc(object: &ProcessObject, symbols: &[DynamicSymbol]) -> bool {
+    symbols.iter().any(|symbol| symbol.name == "malloc" && object.has_code_at(symbol.start))
+}
+
+/// How names of exported functions of allocators begin, besides those of libc's: operators new and delete, jemalloc's,
+/// tcmalloc's, mimalloc's.
+const OWN: &[&str] = &[
+    "_Znw",
+    "_Zna",
+    "_Zdl",
+    "_Zda",
+    "je_",
+    "_rjem_",
+    "mallctl",
+    "nallocx",
+    "rallocx",
+    "sallocx",
+    "xallocx",
+    "dallocx",
+    "sdallocx",
+    "tc_",
+    "MallocExtension",
+    "_ZN8tcmalloc",
+    "mi_",
+    "_mi_",
+];
 
 /// Functions of libc's allocator, by how their names begin.
 const ALLOCATOR: &[&str] = &[
@@ -195,6 +254,7 @@ impl<'a> StackJudge<'a> {
         libc: &'a ProcessObject,
         libc_symbols: &'a [DynamicSymbol],
         forbidden: Vec<Range<u64>>,
+        own_allocator: Option<OwnAllocator>,
     ) -> Self {
         let mut unwinder = UnwinderX86_64::new();
         for object in objects {
@@ -207,7 +267,7 @@ impl<'a> StackJudge<'a> {
             .map(u64::from);
         let allocator = allocator(libc_symbols, &libc.code);
         let cache = CacheX86_64::new();
-        Self { memory, objects, libc, libc_symbols, forbidden, unwinder, cache, thread_id_at, allocator }
+        Self { memory, objects, libc, libc_symbols, forbidden, unwinder, cache, thread_id_at, allocator, own_allocator }
     }
 
     /// Whether the thread is in libc's allocator, in an object where no frame may lie, or in a fork, which holds the
@@ -254,7 +314,7 @@ impl<'a> StackJudge<'a> {
             None => {}
         }
         let frames = self.frames(&registers)?;
-        if waits_for_thread && !self.is_a_wait(&frames) {
+        if waits_for_thread && !self.is_a_wait(&frames) || !self.is_outside_own_allocator(call, &frames) {
             return None;
         }
         let last = frames.len();
@@ -272,6 +332,18 @@ impl<'a> StackJudge<'a> {
             }
         });
         safe.then_some(())
+    }
+
+    /// Where the executable has an allocator inside: whether the thread waits as a program does, and in no function that is
+    /// known to be the allocator's.
+    fn is_outside_own_allocator(&self, call: Option<libc::c_long>, frames: &[u64]) -> bool {
+        let Some(own) = &self.own_allocator else { return true };
+        let inside = frames.iter().take_while(|frame| self.libc.has_code_at(**frame));
+        let mut named = inside.filter_map(|frame| symbol_around(self.libc_symbols, *frame));
+        let locks = named.next().is_some_and(|symbol| LOCKS.iter().any(|name| symbol.name.starts_with(name)));
+        let waits = call.is_some_and(|call| !MADE_BY_ALLOCATORS.contains(&call))
+            && frames.first().is_some_and(|frame| !own.object.has_code_at(*frame));
+        waits && !locks && !frames.iter().any(|frame| own.functions.iter().any(|range| range.contains(frame)))
     }
 
     /// Whether the first function with a name is one that waits for threads: not one that waits for a lock of libc's own.
@@ -376,8 +448,14 @@ pub fn id_outside(pid: u32, inside: u32) -> Option<i32> {
     ids.into_iter().find(|&tid| id_inside(pid, tid) == inside)
 }
 
-/// Refuses, with the reason why no thread could be borrowed.
-pub fn no_thread<T>(pid: u32) -> Result<T> {
+/// Refuses, with the reason why no thread could be borrowed. `has_allocator`: the executable defines malloc.
+pub fn no_thread<T>(pid: u32, has_allocator: bool) -> Result<T> {
+    if has_allocator {
+        return crate::refusal::refuse(format!(
+            "no thread of process {pid} came to a point where it may be borrowed: the executable has its own malloc inside, \
+             so that only a thread may be borrowed that waits in a system call, and not for a lock"
+        ));
+    }
     crate::refusal::refuse(format!(
         "no thread of process {pid} came to a point where it may be borrowed: each was in an allocator, in the loader, in a \
          lock of the C library, or in code that cannot be unwound"

@@ -7,6 +7,7 @@ use crate::block::LoadedLibrary;
 use crate::memory::{ProcessMemory, living_thread};
 use crate::objects::{DynamicSymbol, ProcessObject, mappings, objects, symbol_named};
 use crate::refusal::{Refusal, Result, not_permitted, refuse};
+use crate::seccomp::{self, Allowed};
 
 /// A process that can be attached to, as far as can be seen from outside.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct TargetProcess {
     pub libc_symbols: Vec<DynamicSymbol>,
     /// The recorder, if it is in the process.
     pub library: Option<LoadedLibrary>,
+    /// What its seccomp filters let the recorder do.
+    pub allowed: Allowed,
 }
 
 /// A field of `/proc/PID/status`.
@@ -79,12 +82,11 @@ pub fn look_at(pid: u32, force: bool) -> Result<TargetProcess> {
     let library = LoadedLibrary::find(&memory, &objects)?;
     let libc = libc(pid, &objects)?;
     let libc_symbols = libc.symbols(&memory)?;
-    if field(&status, "Seccomp") == Some("2") && !force {
-        crate::seccomp::check(pid)?;
-    }
+    let is_filtered = field(&status, "Seccomp") == Some("2") && !force;
+    let allowed = if is_filtered { seccomp::check(pid)? } else { Allowed::Everything };
     let executable = std::fs::read_link(format!("/proc/{}/exe", living_thread(pid))).unwrap_or_default();
     let executable = executable.into_os_string().into_encoded_bytes();
-    Ok(TargetProcess { pid, executable, memory, objects, libc, libc_symbols, library })
+    Ok(TargetProcess { pid, executable, memory, objects, libc, libc_symbols, library, allowed })
 }
 
 fn check_machine(pid: u32) -> Result<()> {

@@ -169,13 +169,13 @@ const MODIFIERS: [&str; 62] = [
     "zlib",
 ];
 
+/// Functions that hand out memory and whose last word does not say so.
+const ALLOCATORS: [&str; 7] =
+    ["mallocx", "rallocx", "mallocarray", "reallocarray", "recallocarray", "reallocf", "mallocator"];
+
 /// Functions, with their scope in front, that hand out memory and do not say so as others do; by how they begin.
-const FAMILIES: [&str; 17] = [
-    // C and Rust.
-    "malloc",
-    "calloc",
-    "realloc",
-    "posix_memalign",
+const FAMILIES: [&str; 13] = [
+    // Rust.
     "__rust_",
     "__rustc::",
     "__rdl_",
@@ -275,6 +275,7 @@ fn is_wrapper(name: &str) -> bool {
     let path = path(name);
     let base = base(path);
     if FAMILIES.iter().any(|family| path.starts_with(family))
+        || ALLOCATORS.contains(&base)
         || CONSTRUCTORS.contains(&base)
         || CONSTRUCTOR_SUFFIXES.iter().any(|suffix| base.ends_with(suffix))
     {
@@ -451,6 +452,8 @@ mod tests {
             "my_alloc(int) [clone .cold]",
             "void* app::take_alloc<std::vector<int, std::allocator<int> > >(int)",
             "mallocator",
+            "mallocx",
+            "malloc_usable",
             "do_alloc2",
         ] {
             assert_eq!(kind(name), CodeKind::Wrapper, "{name}");
@@ -461,6 +464,10 @@ mod tests {
     fn what_the_program_does_is_no_wrapper() {
         for name in [
             "main",
+            "realloc_leak",
+            "malloc_stats_loop",
+            "calloc_things",
+            "posix_memalign_test",
             "sqlite3BtreeInsert",
             "allocate_table_rows",
             "allocations",
