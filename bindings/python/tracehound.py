@@ -58,12 +58,19 @@ def request(id, text=None):
         _set(_current.get())
 
 
-class follow:
-    """An awaitable that runs another one in request `id`, and only that, however often it waits."""
+def follow(awaitable, id, text=None):
+    """A coroutine that runs an awaitable in request `id`, and only that, however often it waits."""
+    if text is not None:
+        name(id, text)
+    return _coroutine(_Following(awaitable, id))
 
-    def __init__(self, awaitable, id, text=None):
-        if text is not None:
-            name(id, text)
+
+async def _coroutine(following):
+    return await following
+
+
+class _Following:
+    def __init__(self, awaitable, id):
         self._awaitable, self._id = awaitable, id
 
     def __await__(self):

@@ -98,15 +98,35 @@ fn recording() -> Option<&'static Session> {
     is_free.then_some(session)
 }
 
-/// Bytes that the recorder adds to a limit.
+/// Bytes that the recorder adds to a limit: a dormant one, or one whose recording has ended, those of its library.
 fn added(resource: c_int) -> Option<u64> {
+    if session::current().is_none() {
+        return Some(library_bytes()).filter(|&bytes| bytes > 0);
+    }
     let session = recording()?;
-    let all = own::bytes() + GROWTH;
+    let all = library_bytes() + own::bytes() + GROWTH;
     Some(if resource == RLIMIT_DATA && session.side.is_shared() {
         all.saturating_sub(session.side.bytes() as u64)
     } else {
         all
     })
+}
+
+/// Bytes of address space that the library itself takes.
+#[cfg(not(linked))]
+fn library_bytes() -> u64 {
+    unsafe extern "C" {
+        static __ehdr_start: u8;
+    }
+    let start = (&raw const __ehdr_start) as u64;
+    // SAFETY: the library's own first page.
+    unsafe { tracehound_shared::code::image_end(start) }.map_or(0, |end| end.saturating_sub(start))
+}
+
+/// A recorder that is linked in is a part of the program.
+#[cfg(linked)]
+const fn library_bytes() -> u64 {
+    0
 }
 
 hook!(setrlimit, 2, setrlimit_body);
@@ -244,7 +264,7 @@ unsafe extern "C-unwind" fn mlockall_body(flags: c_int, _: u64, _: u64) -> c_int
         // SAFETY: the program's argument.
         unsafe { next::mlockall().map_or(-1, |function| function(flags)) }
     };
-    if flags & libc::MCL_CURRENT == 0 || flags & !KNOWN != 0 || recording().is_none() {
+    if flags & libc::MCL_CURRENT == 0 || flags & !KNOWN != 0 || recording().is_none() && session::current().is_some() {
         return real(flags);
     }
     match lock_program(flags & libc::MCL_ONFAULT != 0) {
@@ -265,7 +285,10 @@ fn lock_program(on_fault: bool) -> Option<Result<(), i32>> {
     let errno = start::errno();
     let _internal = Internal::enter();
     let text = sys::read_file(libc::AT_FDCWD, MAPS).ok()?;
-    let ours = own::list();
+    let mut ours = own::list();
+    #[cfg(not(linked))]
+    ours.extend(maps_text::library(&text, library_bytes as *const () as usize));
+    ours.sort_unstable_by_key(|range| range.start);
     let mut program = Vec::new();
     for line in maps_text::lines(&text).filter(|line| !line.path.starts_with(b"[v")) {
         own::without(line.range, &ours, |range| program.push(range));

@@ -85,7 +85,10 @@ pub fn plan(pid: u32, options: &AttachOptions) -> Result<Vec<String>> {
     let name = String::from_utf8_lossy(&target.executable).into_owned();
     let mut lines = vec![format!("process {pid}: {name}, {threads} threads, {}", target.libc.path)];
     match &target.library {
-        None => lines.push(format!("{} would be loaded by one of its threads", options.library.display())),
+        None => {
+            has_proc(pid)?;
+            lines.push(format!("{} would be loaded by one of its threads", options.library.display()));
+        }
         Some(library) if library.is_dormant(&target.memory) => {
             lines.push("it has a dormant recorder, which would begin: no function would be changed".into());
             return Ok(lines);
@@ -127,7 +130,10 @@ pub fn attach(pid: u32, options: &AttachOptions, announce: impl FnOnce(&Path)) -
             tidy(&target, found)?;
             None
         }
-        None => Some(image_of(library)?),
+        None => {
+            has_proc(pid)?;
+            Some(image_of(library)?)
+        }
     };
     let mut files = AttachFiles::create(&options.output, pid, &target.executable)?;
     let list = if options.existing { Some(memory_file()?) } else { None };
@@ -190,6 +196,14 @@ fn tidy(target: &TargetProcess, library: &LoadedLibrary) -> Result<()> {
         Some(PREPARED | ENDED) => detach::finish(target, library).map(|_| ()),
         _ => refuse("the recorder in the process is in no state that is known"),
     }
+}
+
+/// Refuses where the process has no `/proc`, from which it would load the library.
+fn has_proc(pid: u32) -> Result<()> {
+    if Path::new(&format!("/proc/{}/root/proc/self", living_thread(pid))).symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    refuse(format!("process {pid} has no /proc in its root directory, from which it could load the recorder"))
 }
 
 /// Refuses where an earlier attach records.
@@ -285,6 +299,14 @@ fn prepare(
 ) -> Result<Prepared> {
     let memory = &target.memory;
     let mut thread = borrow(target, thread)?;
+    if is_locked(target.pid, thread.data()) {
+        thread.give_back();
+        return refuse(format!(
+            "process {} has the kernel lock all that it maps (mlockall with MCL_FUTURE): that would fill the memory that the \
+             recorder only reserves",
+            target.pid
+        ));
+    }
     let HandedOver { files, list, image } = handed;
     let recording = [&files.file, &files.side_file, &files.directory];
     let given: Vec<i32> = recording.into_iter().chain(list).chain(image).map(AsRawFd::as_raw_fd).collect();
@@ -320,6 +342,7 @@ fn prepare_with(
     };
     thread.call(library.look, [0; 3])?;
     let objects = objects(memory, &mappings(target.pid)?);
+    library.correct_targets(memory, &objects)?;
     let (functions, patches, moved) = if library.is_dormant(memory) {
         // The program's calls come to it by their names.
         Made::default()
@@ -342,6 +365,22 @@ fn prepare_with(
     // Where it has none, it would call what the jumps lead away from, and come back to itself without end.
     library.set_patches(memory, &patches)?;
     Ok((library, patches, moved))
+}
+
+/// Whether the mapping at an address is locked into memory.
+fn is_locked(pid: u32, address: u64) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{}/smaps", living_thread(pid))).unwrap_or_default();
+    let mut is_here = false;
+    for line in text.lines() {
+        if let Some((start, end)) = line.split(' ').next().and_then(|range| range.split_once('-'))
+            && let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+        {
+            is_here = (start..end).contains(&address);
+        } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_here) {
+            return flags.split_whitespace().any(|flag| flag == "lo");
+        }
+    }
+    false
 }
 
 /// Gives the process descriptors of ours: their numbers there.

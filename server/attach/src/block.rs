@@ -9,7 +9,7 @@ use tracehound_format::attach::{
 
 use crate::detours::Patch;
 use crate::memory::ProcessMemory;
-use crate::objects::{DynamicSymbol, ProcessObject, symbol_named};
+use crate::objects::{DynamicSymbol, ProcessObject, loader_order, symbol_named};
 use crate::refusal::{Refusal, Result, refuse};
 use crate::safe_point::id_outside;
 
@@ -110,6 +110,33 @@ impl LoadedLibrary {
     /// Whether it came into the process late.
     pub fn is_late(&self, memory: &ProcessMemory) -> bool {
         self.half(memory, offset_of!(AttachBlock, late)) != 0
+    }
+
+    /// Replaces addresses that are no function's beginning: where an executable with fixed addresses takes the address of
+    /// malloc, the loader gives the place in it by which it calls malloc, and other libraries do not call by that.
+    pub fn correct_targets(&self, memory: &ProcessMemory, objects: &[ProcessObject]) -> Result<()> {
+        let order = loader_order(memory, objects);
+        let defined: Vec<(&ProcessObject, Vec<DynamicSymbol>)> = order
+            .into_iter()
+            .filter(|object| object.range != self.object.range)
+            .map(|object| (object, object.symbols(memory).unwrap_or_default()))
+            .collect();
+        for (number, hook) in (0_u64..).zip(self.hooks(memory)) {
+            let is_defined_there = |(object, symbols): &(&ProcessObject, Vec<DynamicSymbol>)| {
+                object.has_code_at(hook.target) && symbols.iter().any(|symbol| symbol.start == hook.target)
+            };
+            if hook.target == 0 || defined.iter().any(is_defined_there) {
+                continue;
+            }
+            let first = defined.iter().find_map(|(_, symbols)| symbol_named(symbols, &hook.name));
+            let Some(first) = first.filter(|symbol| symbol.start != hook.target) else { continue };
+            let at = offset_of!(AttachBlock, hooks) as u64 + number * size_of::<AttachHook>() as u64;
+            memory.write(self.block + at + offset_of!(AttachHook, target) as u64, &first.start.to_le_bytes())?;
+            if hook.name == "malloc" {
+                memory.write(self.block + offset_of!(AttachBlock, malloc) as u64, &first.start.to_le_bytes())?;
+            }
+        }
+        Ok(())
     }
 
     /// The function that serves the program's calls of malloc; 0: not known.

@@ -63,6 +63,9 @@ impl AttachFiles {
             }
             let given = PathBuf::from(std::ffi::OsStr::from_bytes(&text));
             let failed = |error: &dyn std::fmt::Display| Refusal(format!("{}: {error}", given.display()));
+            if counter == 0 && std::fs::metadata(&given).is_ok_and(|there| !there.is_file()) {
+                return Err(failed(&"it is there, and is no file"));
+            }
             let path = std::path::absolute(&given).map_err(|error| failed(&error))?;
             let folder = path.parent().unwrap_or(Path::new("/"));
             let directory = File::open(folder).map_err(|error| failed(&error))?;

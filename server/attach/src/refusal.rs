@@ -30,6 +30,11 @@ impl<T> During<T> for io::Result<T> {
 /// What to do about a kernel that does not let this process trace that one.
 #[must_use]
 pub fn not_permitted(pid: u32) -> Refusal {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).map_or("0", str::trim);
+    if tracer != "0" {
+        return Refusal(format!("process {pid} is traced by process {tracer} now (another heaptrace, or a debugger)"));
+    }
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     let hint = match scope.trim() {
         "1" => "kernel.yama.ptrace_scope is 1: run it as root, or `sysctl kernel.yama.ptrace_scope=0`",

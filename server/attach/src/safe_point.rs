@@ -54,6 +54,16 @@ const WAITING: &[libc::c_long] = &[
     libc::SYS_fdatasync,
     libc::SYS_sched_yield,
     libc::SYS_restart_syscall,
+    libc::SYS_open,
+    libc::SYS_openat,
+    libc::SYS_fcntl,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_mq_timedsend,
+    libc::SYS_io_getevents,
 ];
 
 /// Those of them that an allocator makes, too.
@@ -73,10 +83,12 @@ const WAITS: &[&str] = &[
     "mtx_",
     "thrd_join",
     "__pthread_",
+    // Rust's threads park by it.
+    "syscall",
 ];
 
 /// Those of them by which allocators lock.
-const LOCKS: &[&str] = &["pthread_mutex_", "pthread_rwlock_", "mtx_", "__pthread_mutex", "__pthread_rwlock"];
+const LOCKS: &[&str] = &["syscall", "pthread_mutex_", "pthread_rwlock_", "mtx_", "__pthread_mutex", "__pthread_rwlock"];
 
 /// Functions of libc that hold a lock which our calls need, too, by how their names begin.
 const UNSAFE: &[&str] = &[
@@ -143,8 +155,20 @@ pub struct StackJudge<'a> {
     thread_id_at: Option<u64>,
     /// libc's allocator.
     allocator: Range<u64>,
+    /// Before glibc 2.34, the library of threads.
+    threads: Option<(ProcessObject, Vec<DynamicSymbol>)>,
     /// An executable that defines malloc.
     own_allocator: Option<OwnAllocator>,
+}
+
+/// Whose code is at an address.
+enum CodeOwner<'a> {
+    /// Not the C library's.
+    Other,
+    /// A function of the C library's, by its exported name.
+    Named(&'a str),
+    /// One that is not exported.
+    Nameless,
 }
 
 /// An executable with an allocator inside: where in it the allocator's functions lie is known only as far as they are
@@ -267,7 +291,21 @@ impl<'a> StackJudge<'a> {
             .map(u64::from);
         let allocator = allocator(libc_symbols, &libc.code);
         let cache = CacheX86_64::new();
-        Self { memory, objects, libc, libc_symbols, forbidden, unwinder, cache, thread_id_at, allocator, own_allocator }
+        let threads = objects.iter().find(|object| object.name().starts_with("libpthread"));
+        let threads = threads.map(|object| (object.clone(), object.symbols(memory).unwrap_or_default()));
+        Self {
+            memory,
+            objects,
+            libc,
+            libc_symbols,
+            forbidden,
+            unwinder,
+            cache,
+            thread_id_at,
+            allocator,
+            threads,
+            own_allocator,
+        }
     }
 
     /// Whether the thread is in libc's allocator, in an object where no frame may lie, or in a fork, which holds the
@@ -304,7 +342,7 @@ impl<'a> StackJudge<'a> {
         }
         let pc = registers.rip;
         let first = self.objects.iter().find(|object| object.has_code_at(pc))?;
-        let is_libc = first.range == self.libc.range;
+        let is_libc = self.is_c_library(first);
         let call = (registers.orig_rax as i64 >= 0).then_some(registers.orig_rax as libc::c_long);
         let waits_for_thread = call == Some(libc::SYS_futex) && is_libc;
         match call {
@@ -313,6 +351,7 @@ impl<'a> StackJudge<'a> {
             None if is_libc => return None,
             None => {}
         }
+        let waits = call.is_some_and(|number| WAITING.contains(&number) && !MADE_BY_ALLOCATORS.contains(&number));
         let frames = self.frames(&registers)?;
         if waits_for_thread && !self.is_a_wait(&frames) || !self.is_outside_own_allocator(call, &frames) {
             return None;
@@ -322,13 +361,12 @@ impl<'a> StackJudge<'a> {
             if self.forbidden.iter().any(|range| range.contains(&frame)) {
                 return false;
             }
-            if !self.libc.has_code_at(frame) {
-                return true;
-            }
-            match symbol_around(self.libc_symbols, frame) {
-                Some(symbol) => !UNSAFE.iter().any(|name| symbol.name.starts_with(name)),
-                // The innermost frames have been looked at; the outermost are those that start threads.
-                None => number == 0 || waits_for_thread && number < 4 || number + 3 >= last,
+            match self.in_c_library(frame) {
+                CodeOwner::Other => true,
+                CodeOwner::Named(name) => !UNSAFE.iter().any(|begin| name.starts_with(begin)),
+                // The innermost frames have been looked at; the outermost are those that start threads. In the other waits
+                // no lock is held but those of streams, resolvers and the like, which the recorder does not take.
+                CodeOwner::Nameless => number == 0 || waits || waits_for_thread && number < 4 || number + 3 >= last,
             }
         });
         safe.then_some(())
@@ -338,9 +376,7 @@ impl<'a> StackJudge<'a> {
     /// known to be the allocator's.
     fn is_outside_own_allocator(&self, call: Option<libc::c_long>, frames: &[u64]) -> bool {
         let Some(own) = &self.own_allocator else { return true };
-        let inside = frames.iter().take_while(|frame| self.libc.has_code_at(**frame));
-        let mut named = inside.filter_map(|frame| symbol_around(self.libc_symbols, *frame));
-        let locks = named.next().is_some_and(|symbol| LOCKS.iter().any(|name| symbol.name.starts_with(name)));
+        let locks = self.first_name(frames).is_some_and(|name| LOCKS.iter().any(|begin| name.starts_with(begin)));
         let waits = call.is_some_and(|call| !MADE_BY_ALLOCATORS.contains(&call))
             && frames.first().is_some_and(|frame| !own.object.has_code_at(*frame));
         waits && !locks && !frames.iter().any(|frame| own.functions.iter().any(|range| range.contains(frame)))
@@ -348,9 +384,54 @@ impl<'a> StackJudge<'a> {
 
     /// Whether the first function with a name is one that waits for threads: not one that waits for a lock of libc's own.
     fn is_a_wait(&self, frames: &[u64]) -> bool {
-        let inside = frames.iter().take_while(|frame| self.libc.has_code_at(**frame));
-        let named = inside.filter_map(|frame| symbol_around(self.libc_symbols, *frame)).next();
-        named.is_some_and(|symbol| WAITS.iter().any(|name| symbol.name.starts_with(name)))
+        match self.first_name(frames) {
+            Some(name) => WAITS.iter().any(|begin| name.starts_with(begin)),
+            // sem_wait and its like leave to functions that are not exported, which lie right before them.
+            None => {
+                let inside = |frame: &&u64| matches!(self.in_c_library(**frame), CodeOwner::Nameless);
+                let outermost = frames.iter().take_while(inside).last();
+                outermost.and_then(|frame| self.name_behind(*frame)).is_some_and(|name| name.starts_with("sem_"))
+            }
+        }
+    }
+
+    /// The name of the first function of the C library right behind an address in it.
+    fn name_behind(&self, address: u64) -> Option<&str> {
+        const NEAR: u64 = 512;
+        let of_threads = self.threads.as_ref().filter(|(object, _)| object.has_code_at(address));
+        let symbols = of_threads.map_or(self.libc_symbols, |(_, symbols)| symbols);
+        let next = symbols.get(symbols.partition_point(|symbol| symbol.start <= address))?;
+        (next.start - address < NEAR).then_some(next.name.as_str())
+    }
+
+    /// The innermost name among the frames in the C library, before the first outside it.
+    fn first_name(&self, frames: &[u64]) -> Option<&str> {
+        for frame in frames {
+            match self.in_c_library(*frame) {
+                CodeOwner::Other => return None,
+                CodeOwner::Named(name) => return Some(name),
+                CodeOwner::Nameless => {}
+            }
+        }
+        None
+    }
+
+    fn is_c_library(&self, object: &ProcessObject) -> bool {
+        object.range == self.libc.range
+            || self.threads.as_ref().is_some_and(|(threads, _)| object.range == threads.range)
+    }
+
+    /// What an address belongs to.
+    fn in_c_library(&self, address: u64) -> CodeOwner<'_> {
+        let symbols = if self.libc.has_code_at(address) {
+            self.libc_symbols
+        } else {
+            match &self.threads {
+                Some((object, symbols)) if object.has_code_at(address) => symbols,
+                _ => return CodeOwner::Other,
+            }
+        };
+        symbol_around(symbols, address).map_or(CodeOwner::Nameless, |symbol| CodeOwner::Named(&symbol.name))
     }
 
     /// Addresses of all frames, innermost first; `None` when the outermost is not reached.

@@ -4,7 +4,7 @@
 //! call that is always made, or refuse one that must succeed, keeps the process untouched; so does one that cannot be read.
 //! Where a filter would kill for a call that can be done without, the recorder gets to know.
 
-use crate::refusal::{Refusal, Result, refuse};
+use crate::refusal::{Refusal, Result, not_permitted, refuse};
 use crate::stop::{StoppedThread, ptrace};
 
 const GET_FILTER: libc::c_uint = 0x420c;
@@ -132,21 +132,62 @@ pub enum Allowed {
     RecordingAlone,
 }
 
-/// Reads the filters of the process and judges them. The process is stopped for some microseconds.
+/// Reads the filters of a process and judges them: those of each thread that has any, since each may have put its own on
+/// itself. Such a thread is stopped for some microseconds.
 pub fn check(pid: u32) -> Result<Allowed> {
+    let mut allowed = Allowed::Everything;
+    let mut judged: Vec<Filters> = Vec::new();
+    for tid in filtered_threads(pid) {
+        let Some(filters) = read(pid, tid)? else { continue };
+        if judged.contains(&filters) {
+            continue;
+        }
+        let whose = if tid as u32 == pid { format!("process {pid}") } else { format!("thread {tid} of process {pid}") };
+        let forbids = |name| Refusal(format!("a seccomp filter of {whose} forbids {name}, which the recorder needs"));
+        if judge(&filters).map_err(forbids)? == Allowed::RecordingAlone {
+            allowed = Allowed::RecordingAlone;
+        }
+        judged.push(filters);
+    }
+    Ok(allowed)
+}
+
+/// Whether any thread of a process has a filter.
+pub fn has_filter(pid: u32) -> bool {
+    !filtered_threads(pid).is_empty()
+}
+
+/// The threads of a process that have filters.
+fn filtered_threads(pid: u32) -> Vec<i32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let ids = tasks.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    ids.filter(|tid| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+        status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() != "0"))
+    })
+    .collect()
+}
+
+/// The instructions of a thread's filters.
+type Filters = Vec<Vec<[u8; 8]>>;
+
+/// Reads the filters of a thread; `None` when it is gone.
+fn read(pid: u32, tid: i32) -> Result<Option<Filters>> {
     let unreadable = |why: String| {
         refuse(format!(
             "process {pid} has a seccomp filter that cannot be read ({why}): whether the recorder's system calls are \
              allowed is not known; --force attaches all the same"
         ))
     };
-    let tid = pid as i32;
-    if let Err(error) = ptrace(libc::PTRACE_SEIZE, tid, 0, 0) {
-        return unreadable(error.to_string());
+    match ptrace(libc::PTRACE_SEIZE, tid, 0, 0) {
+        Ok(()) => {}
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => return Err(not_permitted(pid)),
+        Err(error) => return unreadable(error.to_string()),
     }
     let thread = StoppedThread { tid };
     if StoppedThread::interrupt(tid)?.is_none() {
-        return refuse(format!("process {pid} has ended"));
+        return Ok(None);
     }
     let mut filters = Vec::new();
     loop {
@@ -157,6 +198,12 @@ pub fn check(pid: u32) -> Result<Allowed> {
             let error = std::io::Error::last_os_error();
             if error.raw_os_error() == Some(libc::ENOENT) && !filters.is_empty() {
                 break;
+            }
+            if error.raw_os_error() == Some(libc::EINVAL) {
+                drop(thread);
+                return refuse(format!(
+                    "thread {tid} of process {pid} is in seccomp's strict mode, which forbids all that the recorder needs"
+                ));
             }
             drop(thread);
             return unreadable(error.to_string());
@@ -169,8 +216,7 @@ pub fn check(pid: u32) -> Result<Allowed> {
         filters.push(program);
     }
     drop(thread);
-    judge(&filters)
-        .map_err(|name| Refusal(format!("a seccomp filter of process {pid} forbids {name}, which the recorder needs")))
+    Ok(Some(filters))
 }
 
 /// What filters allow; otherwise the name of a call that they must not forbid.

@@ -82,7 +82,7 @@ pub fn look_at(pid: u32, force: bool) -> Result<TargetProcess> {
     let library = LoadedLibrary::find(&memory, &objects)?;
     let libc = libc(pid, &objects)?;
     let libc_symbols = libc.symbols(&memory)?;
-    let is_filtered = field(&status, "Seccomp") == Some("2") && !force;
+    let is_filtered = !force && seccomp::has_filter(pid);
     let allowed = if is_filtered { seccomp::check(pid)? } else { Allowed::Everything };
     let executable = std::fs::read_link(format!("/proc/{}/exe", living_thread(pid))).unwrap_or_default();
     let executable = executable.into_os_string().into_encoded_bytes();

@@ -61,7 +61,7 @@ impl Across {
             let function = side.symbols.function(level.function);
             // Code without a name cannot be told apart by its addresses, which differ.
             let name = function.name.map(|name| format!("{name}{}", self.label(at, level.function)));
-            (name, side.module(function.module), level.inlined)
+            (name, side.module(function.module))
         });
         called.collect()
     }

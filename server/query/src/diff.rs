@@ -44,7 +44,7 @@ pub struct DiffParams {
 }
 
 /// Identity of a backtrace in two recordings: addresses and line numbers are not part of it. See [`super::across`].
-pub type BacktraceIdentity = Vec<(Option<String>, Option<String>, bool)>;
+pub type BacktraceIdentity = Vec<(Option<String>, Option<String>)>;
 
 #[derive(Debug, Default)]
 struct Pair {

@@ -54,8 +54,12 @@ impl RecordingWriter {
     fn look(&mut self, request: LookRequest) -> bool {
         let session = self.session;
         let threads = stack_pointers(session);
+        let is_asked = request.reason == LookReason::Asked;
         let looks = self.looks.look(request, self.facts.now, &threads, session.filtered.load(Ordering::SeqCst));
         let done = !looks.is_empty();
+        if done && is_asked {
+            self.memory_detail(sys::clock(libc::CLOCK_MONOTONIC), true);
+        }
         let several = looks.len() > 1;
         for look in looks {
             self.blocks.meta(look.tick, &Meta::PageLook(Box::new(look)));

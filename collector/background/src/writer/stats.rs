@@ -127,13 +127,13 @@ impl RecordingWriter {
         }
     }
 
-    /// Writes memory by its kinds. The kernel holds its lock on the address space meanwhile, and every thread that
+    /// Writes memory by its kinds, if it is time or it `must` be. The kernel holds its lock on the address space meanwhile, and every thread that
     /// maps memory
     /// waits: at most a thousandth of the time, and the more seldom the longer the process has been running. Looks at the
     /// page tables have more detail and block no thread.
-    pub(super) fn memory_detail(&mut self, now: u64, last: bool) {
+    pub(super) fn memory_detail(&mut self, now: u64, must: bool) {
         const FIRST_PERIOD_NS: u64 = SECOND_NS;
-        if self.session.options.sample_memory_ms == 0 || (now < self.times.next_detail && !last) {
+        if self.session.options.sample_memory_ms == 0 || (now < self.times.next_detail && !must) {
             return;
         }
         if self.times.first_detail == 0 {

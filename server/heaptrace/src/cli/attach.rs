@@ -139,6 +139,20 @@ fn options(args: &AttachArgs) -> Result<AttachOptions> {
         )
         .into());
     }
+    if parsed.python_objects {
+        return Err(Misuse(
+            "TRACEHOUND_PYTHON_OBJECTS: it needs the start of the program; `heaptrace run` does that".into(),
+        )
+        .into());
+    }
+    if parsed.toggle_signal.is_some() {
+        return Err(Misuse(
+            "TRACEHOUND_TOGGLE_SIGNAL: a process that was attached to gets no handler, and the signal would end it; \
+             `heaptrace ctl PID start` and `stop` switch recording"
+                .into(),
+        )
+        .into());
+    }
     let output = args.output.clone().map(PathBuf::into_os_string).or_else(|| std::env::var_os("TRACEHOUND_OUTPUT"));
     Ok(AttachOptions {
         library: library::find().map_err(|error| Refusal(format!("{error:#}")))?,

@@ -103,7 +103,9 @@ pub fn of(
     let is_code = |mapping: &&LookedMapping| mapping.protection & 4 != 0 && !mapping.name.is_empty();
     let modules: HashSet<&str> = map.mappings.iter().filter(is_code).map(|mapping| mapping.name.as_str()).collect();
     for mapping in &map.mappings {
-        let (kind, name) = base(trace, mapping, before, &modules, heap, model);
+        let is_own =
+            mapped_in(&space, mapping.start..mapping.end()).iter().any(|(range, _)| range.start <= mapping.start);
+        let (kind, name) = base(trace, mapping, before, is_own, &modules, heap, model);
         let is_modelled = kind == RegionKind::Stack && mapping.thread == 0 && mapping.class != MappingClass::Stack;
         let region = |range: Range<u64>, kind, name| Region {
             start: range.start,
@@ -134,11 +136,13 @@ pub fn of(
     regions
 }
 
-/// What a mapping is, whoever made it.
+/// What a mapping is, whoever made it. `is_own`: it begins with what the program has mapped itself, which is no stack that the C
+/// library has made.
 fn base(
     trace: &Trace,
     mapping: &LookedMapping,
     before: Option<&LookedMapping>,
+    is_own: bool,
     modules: &HashSet<&str>,
     heap: &HeapRegions,
     model: AllocatorModel,
@@ -171,7 +175,8 @@ fn base(
             }
             let guard =
                 before.filter(|guard| guard.protection == 0 && guard.end() == mapping.start && guard.len <= MOST_GUARD);
-            if guard.is_some() && mapping.protection == 3 && mapping.len < ARENA_BYTES {
+            let can_be_arena = mapping.len >= ARENA_BYTES && mapping.start.is_multiple_of(ARENA_BYTES);
+            if guard.is_some() && mapping.protection == 3 && !can_be_arena && !is_own {
                 return (RegionKind::Stack, "threads that made no event, or have ended".into());
             }
             let kind = if model == AllocatorModel::Glibc { RegionKind::Other } else { RegionKind::Metadata };
@@ -199,9 +204,9 @@ fn stack_name(trace: &Trace, mapping: &LookedMapping) -> String {
 fn mapped_in(space: &AddressSpace, range: Range<u64>) -> Vec<(Range<u64>, u32)> {
     let own = |mapping: &Mapping| match mapping.kind {
         MappingUse::Anonymous | MappingUse::Stack | MappingUse::File => true,
-        // Inherited from the process that forked this one, whose recording knows who mapped it.
-        MappingUse::Existing => mapping.node != 0,
-        MappingUse::Break => false,
+        // Inherited from the process that forked this one, whose recording knows who mapped it; and the break, which the C
+        // library moves for its heap by calls that are not recorded.
+        MappingUse::Existing | MappingUse::Break => mapping.node != 0,
     };
     let mut found = Vec::new();
     for mapping in overlapping(space, range.clone()) {

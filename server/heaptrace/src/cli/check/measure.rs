@@ -114,6 +114,14 @@ impl LimitUnit {
             Self::BasisPoints => percent(value.cast_signed(), 10_000),
         }
     }
+
+    /// The same where rounding would hide a difference.
+    fn exact_text(self, value: u64) -> String {
+        match self {
+            Self::Bytes => format!("{value} B"),
+            Self::Count | Self::BasisPoints => self.text(value),
+        }
+    }
 }
 
 /// A recording being checked.
@@ -413,11 +421,15 @@ impl<'a> Subject<'a> {
 /// `words` with `#` for the figure and `@` for the limit.
 fn compare(name: &str, measured: u64, unit: LimitUnit, limit: &Limit<u64>, words: &str) -> LimitCheck {
     let passed = measured <= limit.max;
-    let allowed = format!("{} allowed", unit.text(limit.max));
+    let (mut found, mut most) = (unit.text(measured), unit.text(limit.max));
+    if !passed && found == most {
+        (found, most) = (unit.exact_text(measured), unit.exact_text(limit.max));
+    }
+    let allowed = format!("{most} allowed");
     // The label of a mark may hold the signs: the first and the last are ours.
     let why = match words.rsplit_once('@') {
-        Some((before, after)) => format!("{}{allowed}{after}", before.replacen('#', &unit.text(measured), 1)),
-        None => words.replacen('#', &unit.text(measured), 1),
+        Some((before, after)) => format!("{}{allowed}{after}", before.replacen('#', &found, 1)),
+        None => words.replacen('#', &found, 1),
     };
     let (name, source) = (name.to_owned(), limit.source.clone());
     LimitCheck { name, passed, limit: limit.max, measured, unit, source, why, evidence: Vec::new() }

@@ -16,7 +16,7 @@ use super::{Problems, RecordingId};
 use crate::http::answer::{RecordingRequest, Result};
 use crate::http::problem::HttpProblem;
 use crate::http::served::Snapshot;
-use tracehound_exports::{ExportInput, ExportScope, Format, folded};
+use tracehound_exports::{ExportError, ExportInput, ExportScope, Format, folded};
 
 /// Which format.
 #[derive(utoipa::IntoParams)]
@@ -50,19 +50,19 @@ pub async fn export(asked: RecordingRequest) -> Result<Response> {
     // What does not fit the recording is said before the answer begins.
     scope.window.resolve(snapshot.parts()?.0, &Selection::all(), &Cancel::new())?;
 
-    Ok(stream_of(asked, snapshot, format, scope, of))
+    stream_of(asked, snapshot, format, scope, of).await
 }
 
-/// The export as it is made.
-pub fn stream_of(
+/// The export as it is made. Its first part is waited for: what does not fit the recording is an answer of its own.
+pub async fn stream_of(
     asked: RecordingRequest,
     snapshot: Snapshot,
     format: Format,
     scope: ExportScope,
     of: folded::Of,
-) -> Response {
+) -> Result<Response> {
     let file_name = format!("{}.{}", asked.served.file_stem(), format.extension());
-    let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(4);
+    let (sender, mut receiver) = mpsc::channel::<tracehound_exports::Result<Bytes>>(4);
     let mut sink = BodyWriter { sender, buffer: Vec::with_capacity(CHUNK) };
     tokio::spawn(async move {
         let work = asked.compute_export(snapshot, move |ask| {
@@ -71,15 +71,19 @@ pub fn stream_of(
             let written = written.and_then(|()| Ok(sink.flush()?));
             if let Err(error) = written {
                 // The connection is cut, so that the client does not take a part for the whole.
-                let _ = sink.sender.blocking_send(Err(io::Error::other(error.to_string())));
+                let _ = sink.sender.blocking_send(Err(error));
             }
             Ok(())
         });
         let _ = work.await;
     });
+    let first = match receiver.recv().await {
+        Some(Err(ExportError::Query(error))) => return Err(error.into()),
+        first => first,
+    };
+    let rest = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
     // Fused: compression asks once more after the end, which an unfold answers with a panic.
-    let chunks =
-        stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) }).fuse();
+    let chunks = stream::iter(first).chain(rest).map(|chunk| chunk.map_err(io::Error::other)).fuse();
     let mut response = Body::from_stream(chunks).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
@@ -87,14 +91,14 @@ pub fn stream_of(
     if let Ok(disposition) = HeaderValue::from_str(&format!("attachment; filename=\"{file_name}\"")) {
         headers.insert(header::CONTENT_DISPOSITION, disposition);
     }
-    response
+    Ok(response)
 }
 
 const CHUNK: usize = 64 << 10;
 
 /// Hands what is written to the connection, in chunks; waits when the client is slow, fails when it has gone.
 struct BodyWriter {
-    sender: mpsc::Sender<io::Result<Bytes>>,
+    sender: mpsc::Sender<tracehound_exports::Result<Bytes>>,
     buffer: Vec<u8>,
 }
 

@@ -41,5 +41,5 @@ pub async fn profile(asked: RecordingRequest) -> Result<Response> {
     let window = Window { from: from.map(TimeExpr::Ns), ..Window::default() };
     window.resolve(trace, &Selection::all(), &Cancel::new())?;
     let scope = ExportScope { window, ..ExportScope::default() };
-    Ok(stream_of(asked, snapshot, Format::Pprof, scope, folded::Of { metric, unit: Unit::Bytes }))
+    stream_of(asked, snapshot, Format::Pprof, scope, folded::Of { metric, unit: Unit::Bytes }).await
 }
