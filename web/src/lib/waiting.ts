@@ -1,8 +1,8 @@
 // How much the program waited for the recorder. Many threads wait longer together than the program ran: a part of the
 // runtime would be more than all of it, so from there on the number of threads is said that waited on average.
-import { formatCount, formatPercent } from "./format.ts";
+import { formatPercent, formatShortCount } from "./format.ts";
 
-const threadsOf = (part: number): string => (part < 10 ? part.toFixed(1) : formatCount(Math.round(part)));
+const threadsOf = (part: number): string => formatShortCount(part < 10 ? part : Math.round(part));
 
 /** `part`: what all threads waited, of the runtime. */
 export function shortWait(part: number): string {
