@@ -89,7 +89,7 @@ test("keys: zoom and pan of the graph, a view by its letter, the search", async 
 
 test.runIf(real)("the canvas has the colours of the frames", async () => {
   await inFirefox(`/r/${shop}/flamegraph?metric=allocated`, { theme: "dark" }, async (page) => {
-    const colours = await page.$eval(".flame-chart canvas", (one) => {
+    const colours = await page.$eval(".flame-frames", (one) => {
       const canvas = one as HTMLCanvasElement;
       const data = canvas.getContext("2d")?.getImageData(0, 0, canvas.width, canvas.height).data ?? [];
       const seen = new Set<number>();

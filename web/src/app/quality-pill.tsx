@@ -1,5 +1,6 @@
 // How good the figures are, on every view: names, stacks, and what the program waited for the recorder.
 import { formatBytes, formatCount, formatDuration, formatPercent, plural } from "../lib/format.ts";
+import { shortWait, waitOf } from "../lib/waiting.ts";
 import { usePage } from "../ui/page.ts";
 import { useUnnamed } from "./use-unnamed.ts";
 
@@ -18,7 +19,7 @@ export function QualityPill() {
   const shown = [
     unnamed === undefined ? undefined : unnamed.part === 0 ? "all named" : `${formatPercent(unnamed.part)} unnamed`,
     cut > 0 ? `${formatPercent(cut / Math.max(1, stacks))} of stacks cut` : undefined,
-    `waited ${formatPercent(waited)}`,
+    shortWait(waited),
   ];
   const all = [
     unnamed && `${formatPercent(unnamed.part)} of the peak's bytes are in functions without names`,
@@ -26,7 +27,7 @@ export function QualityPill() {
       ? `${formatCount(cut)} of ${plural(stacks, "backtrace")} were cut short`
       : `none of ${plural(stacks, "backtrace")} was cut short`,
     recorder.guessed_stacks > 0 && `${plural(recorder.guessed_stacks, "backtrace")} completed by heuristics`,
-    `the program's threads waited ${formatDuration(recorder.wait_ns)} for the recorder, ${formatPercent(waited)} of the runtime`,
+    `the program's threads waited ${formatDuration(recorder.wait_ns)} for the recorder, ${waitOf(waited)}`,
     `the recorder's threads ran ${formatDuration(recorder.background_cpu_ns)} and it took at most ${formatBytes(recorder.memory_bytes)}`,
   ];
   return (

@@ -3,12 +3,14 @@
 
 /** Letters of a piece. */
 const PIECE = 100_000;
+/** Letters of a text that is not taken apart: to parse it takes some milliseconds, to take it apart twice as long. */
+const SHORT = 500_000;
 /** Objects in objects that are taken apart; what is deeper belongs to a piece. */
 const DEEPEST = 3;
 
 /** What `JSON.parse` makes of a text, one piece a step. The text must be JSON, as a server writes it: without blanks. */
 export function* jsonSteps<T>(text: string): Generator<void, T> {
-  return text.length < PIECE ? JSON.parse(text) : ((yield* valueSteps(text, 0, text.length, 0)) as T);
+  return text.length < SHORT ? JSON.parse(text) : ((yield* valueSteps(text, 0, text.length, 0)) as T);
 }
 
 function* valueSteps(text: string, from: number, end: number, depth: number): Generator<void, unknown> {

@@ -1,5 +1,5 @@
 // A uPlot chart of time series. It only draws; pointing, brushing and keyboard are handled by the component that uses it.
-import { useLayoutEffect, useRef } from "react";
+import { useLayoutEffect, useMemo, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { formatBytes, formatInstant, formatShortCount } from "../lib/format.ts";
@@ -37,13 +37,17 @@ interface TimeChartProps {
   top?: number;
 }
 
+const NO_CURVES: readonly Curve[] = [];
+
 /** Times alone, below what several charts show of the same window. */
-export function TimeAxis({ shown, width }: Pick<TimeChartProps, "shown" | "width">) {
+export function TimeAxis({ shown: { from, to }, width }: Pick<TimeChartProps, "shown" | "width">) {
+  // The same as long as the window is: another list would draw the axis anew.
+  const t = useMemo(() => [from, to], [from, to]);
   return (
     <TimeChart
-      t={[shown.from, shown.to]}
-      curves={[]}
-      shown={shown}
+      t={t}
+      curves={NO_CURVES}
+      shown={{ from, to }}
       width={width}
       height={TIME_AXIS_HEIGHT}
       unit="rate"

@@ -150,13 +150,12 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
       </b>
       <ScaledNote factor={document.scaled_by} />
       <span className="spring" />
-      <span className="diff-legend" aria-hidden="true">
+      <span className="diff-legend" aria-hidden="true" title="A change as a part of the larger side">
         <span>
           <i data-kind="gone" />▼ gone, −100%
         </span>
         <span>
-          <i data-kind="shrank" />
-          shrank
+          <i data-kind="shrank" />▼ shrank
         </span>
         <span>
           <i />
@@ -166,8 +165,7 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
           <i data-kind="grew" />▲ grew
         </span>
         <span>
-          <i data-kind="new" />
-          new, +100% of the larger side
+          <i data-kind="new" />▲ new, +100%
         </span>
       </span>
       <Button

@@ -1,7 +1,8 @@
 // The flame graph: which functions allocated the memory.
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useRef, useState } from "react";
-import { hidesMoreThan, nodeById } from "../../lib/flame-tree.ts";
+import type { Flamegraph } from "../../api/types.ts";
+import { type FlameNode, hidesMoreThan, nodeById } from "../../lib/flame-tree.ts";
 import { isOfMoment } from "../../lib/moment.ts";
 import { hasCanvas } from "../../ui/flame/canvas-renderer.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -12,22 +13,36 @@ import { Sandwich } from "./sandwich.tsx";
 import { graphQuery, treeOf } from "./trees.ts";
 import "../../ui/flame/flame.css";
 
+interface Detail {
+  min_px: number;
+  max_nodes: number;
+}
+
 /** What the server is asked for: on a canvas far more than can be seen at once, so that most zooms ask nobody. */
-const DETAIL = hasCanvas() ? { min_px: 0.1, max_nodes: 50_000 } : { min_px: 1, max_nodes: 2000 };
+const DETAIL: Detail = hasCanvas() ? { min_px: 0.1, max_nodes: 50_000 } : { min_px: 1, max_nodes: 2000 };
 /** Below a frame that was zoomed to: less is made anew while the zoom is drawn. */
-const CLOSER_DETAIL = hasCanvas() ? { min_px: 0.3, max_nodes: 15_000 } : {};
+const CLOSER_DETAIL = hasCanvas() ? { min_px: 1.5, max_nodes: 4000 } : {};
 /** A running recording is asked each second. */
 const RUNNING_DETAIL = hasCanvas() ? { min_px: 0.5, max_nodes: 10_000 } : DETAIL;
 /** While the window is dragged: few frames, quickly. */
 const PREVIEW = { min_px: 3, max_nodes: 400 } as const;
 /** A folded rest that would be wider than this is requested from the server. */
 const COARSE_PX = 3;
+/** What is folded is requested where a function of it could be as wide. */
+const SEEN_PX = 1;
 /** After a click on a folded rest that has nowhere to zoom to. */
 const FINE_PX = 0.02;
 
 export function FlamegraphView() {
   const { search } = usePage();
   return search.sandwich === undefined ? <WholeGraph /> : <Sandwich key={search.sandwich} of={search.sandwich} />;
+}
+
+/** Whether all that an answer folds away would be narrower than can be seen below a frame that takes the whole width. */
+function isFineEnough({ rows }: Flamegraph, top: FlameNode, here: FlameNode, asked: Detail): boolean {
+  // Else the number of frames was the limit, and what is folded may have any width.
+  if (rows.id.length >= 0.9 * asked.max_nodes) return false;
+  return (asked.min_px * top.weight) / here.weight < SEEN_PX;
 }
 
 /** Collapsed by the server, over the whole tree: the page has only a part of it. */
@@ -45,6 +60,7 @@ function WholeGraph() {
   const { root } = search;
   const [fine, setFine] = useState<number | null>(null);
   const isFine = fine !== null && fine === (root ?? -1);
+  const detail = running ? RUNNING_DETAIL : DETAIL;
   const parameters = {
     ...request.metric,
     ...request.filters,
@@ -55,7 +71,7 @@ function WholeGraph() {
       ? { pinned: true, pin_unit: search.pin_unit, unit: "bytes" }
       : {}),
     width: askedWidth,
-    ...(running ? RUNNING_DETAIL : DETAIL),
+    ...detail,
     ...(isFine ? { min_px: FINE_PX } : {}),
     ...(brushing ? PREVIEW : {}),
   };
@@ -63,10 +79,12 @@ function WholeGraph() {
   const tree = useMemo(() => whole.data && treeOf(whole.data)?.top, [whole.data]);
   const here = root === undefined ? tree : tree && nodeById(tree, root);
   // After zooming to a frame that the first answer has in full, no request is needed.
-  const isCoarse = useMemo(
-    () => root !== undefined && (!here || (!report && hidesMoreThan(here, COARSE_PX / askedWidth))),
-    [here, root, report, askedWidth],
-  );
+  const isCoarse = useMemo(() => {
+    if (root === undefined) return false;
+    if (!here || !tree || !whole.data) return true;
+    if (report || (!isFine && isFineEnough(whole.data, tree, here, detail))) return false;
+    return hidesMoreThan(here, COARSE_PX / askedWidth);
+  }, [whole.data, tree, here, root, report, askedWidth, isFine, detail]);
   const closer = useQuery({
     ...graphQuery(subject, { ...parameters, ...(isFine || brushing ? {} : CLOSER_DETAIL), root }, search.color),
     enabled: width > 0 && tree !== undefined && isCoarse,

@@ -46,6 +46,20 @@ interface GraphProps {
   askFiner: () => void;
 }
 
+/** The frame that the keyboard is at, and of which zoom. */
+interface Kept {
+  tree: FlameNode;
+  row: number;
+  id: number;
+  zoom: number;
+  inverted: boolean;
+}
+
+/** In a newer tree it stays at its frame: the tree of a running program is a new one each second. */
+function keptIn(tree: FlameNode, { tree: known, row, id }: Kept): FlameNode | undefined {
+  return tree === known ? nodeAtRow(tree, row) : nodeById(tree, id);
+}
+
 /** Calls `run` after the browser has drawn its next picture; at once where nothing is drawn, as in a hidden tab. */
 function afterPicture(run: () => void): void {
   if (document.hidden) run();
@@ -70,7 +84,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
   const host = useRef<HTMLDivElement>(null);
   const hover = useHoverStore();
   const [pinned, setPinned] = useState<Pinned & { of: Flamegraph }>();
-  const [activeRow, setActiveRow] = useState(0);
+  const [kept, keep] = useState<Kept>();
 
   // A report has no server that could collapse the whole tree.
   const collapse = search.collapse === true && report !== undefined;
@@ -85,23 +99,12 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     return tree && read.kind === "valid" ? findMatches(tree, read.test) : undefined;
   }, [tree, pattern]);
   const matchRows = useMemo(() => [...(matches?.rows ?? [])].sort((a, b) => a - b), [matches]);
-  const kept = useRef<{ zoom: number; active: number; inverted: boolean }>(undefined);
   const inverted = search.inverted === true;
   const activate = (node: FlameNode) => {
-    setActiveRow(node.row);
-    if (zoom) kept.current = { zoom: zoom.id, active: node.id, inverted };
+    if (tree && zoom) keep({ tree, row: node.row, id: node.id, zoom: zoom.id, inverted });
   };
-  useLayoutEffect(() => {
-    hover.clear();
-    if (!tree || !zoom) return;
-    // With another zoom the keyboard starts at what is shown. In a newer tree of the same it stays at its frame: the
-    // tree of a running program is a new one each second.
-    const before = kept.current;
-    const isSame = before?.zoom === zoom.id && before.inverted === inverted;
-    const node = (isSame && nodeById(tree, before.active)) || zoom;
-    setActiveRow(node.row);
-    kept.current = { zoom: zoom.id, active: node.id, inverted };
-  }, [tree, zoom, inverted, hover]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: what is under the pointer is of the graph from before
+  useLayoutEffect(() => hover.clear(), [tree, zoom, inverted, hover]);
 
   const coloring = useMemo(
     () => tree && coloringIn(recording.id, tree, search.color),
@@ -117,7 +120,9 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
   const hasInterpreter =
     useMemo(() => document.frames.some(({ language }) => INTERPRETED.has(language ?? "")), [document]) || allFrames;
 
-  const active = (tree && nodeAtRow(tree, activeRow)) ?? zoom;
+  // With another zoom the keyboard starts at what is shown.
+  const isSame = kept !== undefined && kept.zoom === zoom?.id && kept.inverted === inverted;
+  const active = (isSame && tree && keptIn(tree, kept)) || zoom;
   const moveTo = (node: FlameNode | undefined) => {
     if (!node) return;
     activate(node);

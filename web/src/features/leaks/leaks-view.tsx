@@ -134,6 +134,7 @@ function Loaded({ leaks, persite }: { leaks: Leaks; persite: boolean }) {
           <Suppressed leaks={leaks} />
           {atExit.length > 0 && (
             <span className="muted">
+              {plural(atExit.length, "growing site")}{" "}
               <Term
                 definition={`Not leaked, and in no sum: they kept growing, and were freed when the program ended. Largest: ${atExit
                   .slice(0, 5)
@@ -141,8 +142,7 @@ function Loaded({ leaks, persite }: { leaks: Leaks; persite: boolean }) {
                   .join(", ")}.`}
               >
                 freed only at exit
-              </Term>{" "}
-              {plural(atExit.length, "growing site")}
+              </Term>
             </span>
           )}
           {persite && leaks.total_sites > leaks.sites.length && (

@@ -15,6 +15,7 @@ import {
 import { fileName } from "../../lib/names.ts";
 import { moduleNamed } from "../../lib/pattern.ts";
 import { sortedRows } from "../../lib/sorting.ts";
+import { waitOf } from "../../lib/waiting.ts";
 import { Button } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
 import { useNotes } from "../../ui/notes.ts";
@@ -85,7 +86,7 @@ function Cost({ info, file }: { info: Info; file: string }) {
         <dt>Waiting</dt>
         <dd>
           {formatDuration(recorder.wait_ns)} the program&apos;s threads waited for the writer (
-          {formatPercent(recorder.wait_ns / Math.max(1, process.duration_ns))} of the runtime)
+          {waitOf(recorder.wait_ns / Math.max(1, process.duration_ns))})
         </dd>
       </div>
       <div>

@@ -9,11 +9,11 @@ import { type FlameLayout, type FlameView, nodeAt, placeOf } from "./layout.ts";
 import { type FlameLook, type FlameMarks, rowElementId } from "./renderer.ts";
 
 /** Items at once. A smaller tree is there as a whole. */
-const MOST = 300;
+const MOST = 100;
 /** Neighbours of the active frame on each side. */
 const AROUND = 20;
-/** Items are for readers, not for the next picture: they wait until nothing changes for so long. */
-const AFTER_MS = 100;
+/** Items are for readers, not for the next picture: they wait until nothing changes for so long, nor moves. */
+const AFTER_MS = 200;
 
 interface Geometry {
   width: number;
@@ -111,7 +111,6 @@ export class AccessibleTree {
     const wanted = widest(this.layout, MOST);
     const { activeRow } = this.marks;
     if (activeRow !== undefined) for (const node of this.around(activeRow)) wanted.add(node.row);
-    for (const item of this.items.values()) item.remove();
     this.items = new Map();
     this.byFunction = new Map();
     // In the order of the document, which is how readers walk through it.

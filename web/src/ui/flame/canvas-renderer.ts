@@ -1,5 +1,6 @@
-// Draws on a canvas: what is seen is drawn anew for every frame of the screen, so that tens of thousands of frames move
-// at its pace. Two layers: the frames, and above them what is lit, so that a hover draws nothing but a line.
+// Draws on a canvas: what is seen, and nothing else, so that tens of thousands of frames move at the screen's pace. Two
+// layers: the frames, and above them what is lit, so that a hover draws nothing but a line. A third has the picture from
+// before while the graph goes to another view.
 // Up and down is the scroll position of the host, so that scroll bars and touch work as they do everywhere.
 
 import type { FlameFrame } from "../../api/types.ts";
@@ -9,7 +10,6 @@ import { AccessibleTree } from "./accessible-tree.ts";
 import { TextFitter } from "./box-text.ts";
 import { type FlameGestures, listen } from "./gestures.ts";
 import {
-  between,
   clamped,
   type FlameLayout,
   type FlameView,
@@ -28,10 +28,10 @@ import {
 } from "./layout.ts";
 import { drawMinimap, MINIMAP_HEIGHT } from "./minimap.ts";
 import { type Drawn, type Ink, paintFrames, paintMarks, ROW_HEIGHT, type Scene } from "./paint.ts";
+import { layer, Pictures } from "./pictures.ts";
 import { pixelsOf, Raster } from "./raster.ts";
 import type { FlameLook, FlameMarks, MakeFlameRenderer } from "./renderer.ts";
 
-const ZOOM_MS = 170;
 /** From so many frames on the graph has a small picture of all of it. */
 const MINIMAP_FROM = 40;
 
@@ -44,16 +44,6 @@ export function hasCanvas(): boolean {
   }
 }
 
-function layer(parent: HTMLElement, className: string): [HTMLCanvasElement, CanvasRenderingContext2D] {
-  const canvas = document.createElement("canvas");
-  canvas.className = className;
-  canvas.setAttribute("aria-hidden", "true");
-  parent.append(canvas);
-  const context = canvas.getContext("2d");
-  if (!context) throw new Error("this browser gives no canvas");
-  return [canvas, context];
-}
-
 export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, handlers) => {
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
   const content = document.createElement("div");
@@ -62,7 +52,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   const stage = document.createElement("div");
   stage.className = "flame-stage";
   stage.setAttribute("role", "presentation");
-  const [framesCanvas, frames] = layer(stage, "flame-frames");
+  const pictures = new Pictures(stage);
   const [marksCanvas, overlay] = layer(stage, "flame-marks");
   const [mapCanvas, map] = layer(stage, "flame-minimap");
   content.append(stage);
@@ -88,9 +78,8 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   let zoomRow = 0;
   /** Callers of the frame that is zoomed to: they take the whole width and say nothing about sizes. */
   let outer: ReadonlySet<number> = new Set();
+  /** What is shown, or will be when the graph has got there. */
   let view: FlameView = WHOLE;
-  let goal: FlameView = WHOLE;
-  let motion: { from: FlameView; began: number } | undefined;
   let hovered: FlameNode | undefined;
   let lit: string | undefined;
   let fitter: TextFitter | undefined;
@@ -141,8 +130,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       strong: of("--text"),
       surface: of("--surface"),
     };
-    const font = `12px ${of("--font-text") || "sans-serif"}`;
-    frames.font = font;
+    const frames = pictures.write(`12px ${of("--font-text") || "sans-serif"}`);
     fitter ??= new TextFitter((text) => frames.measureText(text).width);
   }
 
@@ -154,13 +142,14 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     const nextHeight = Math.max(ROW_HEIGHT, host.clientHeight);
     // Without the scroll bar; the width that was given counts before the page is laid out.
     width = host.clientWidth || width;
-    if (nextRatio === ratio && nextHeight === height && framesCanvas.style.width === `${width}px`) return;
+    if (nextRatio === ratio && nextHeight === height && pictures.canvas.style.width === `${width}px`) return;
     ratio = nextRatio;
     height = nextHeight;
     scrolled = host.scrollTop;
     stage.style.height = `${height}px`;
+    pictures.jump();
     for (const [canvas, tall] of [
-      [framesCanvas, height],
+      ...pictures.canvases.map((canvas) => [canvas, height] as const),
       [marksCanvas, height],
       [mapCanvas, MINIMAP_HEIGHT],
     ] as const) {
@@ -186,25 +175,21 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     asked ??= requestAnimationFrame(draw);
   }
 
-  function draw(now: number): void {
+  function draw(): void {
     asked = undefined;
-    if (motion) {
-      const t = Math.min(1, (now - motion.began) / ZOOM_MS);
-      view = between(motion.from, goal, 1 - (1 - t) ** 3);
-      framesAreOld = true;
-      if (t >= 1) motion = undefined;
-    }
     fitStage();
+    const glides = pictures.turn();
     if (framesAreOld) {
-      paintFrames(frames, raster, scene(), fitter);
+      paintFrames(pictures.context, raster, scene(), fitter);
       painted += 1;
       host.dataset["painted"] = String(painted);
+      pictures.view = view;
     }
     framesAreOld = false;
     drawMarks();
     drawMap();
-    if (motion) ask();
-    else placeItems();
+    placeItems();
+    if (glides) pictures.glide([marksCanvas], width);
     if (placed === view) return;
     placed = view;
     host.dataset["view"] = `${view.left.toPrecision(6)} ${view.right.toPrecision(6)}`;
@@ -291,17 +276,19 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
 
   const nodeOf = (row: number): FlameNode | undefined => nodeAt(layout, row);
 
-  function go(next: FlameView, glide: boolean): void {
-    goal = next;
-    if (glide && !still.matches) {
-      motion = { from: view, began: performance.now() };
-      // It moves away from under the pointer.
-      hovered = undefined;
-    } else {
-      motion = undefined;
-      view = next;
-    }
+  function go(next: FlameView, glides: boolean): void {
+    const glide = glides && !still.matches && pictures.approach(view, next);
+    // It moves away from under the pointer.
+    if (glide) hovered = undefined;
+    else pictures.jump();
+    view = next;
     ask();
+  }
+
+  /** Where everything is in another tree. */
+  function carry(move: (view: FlameView) => FlameView): void {
+    view = clamped(move(view));
+    pictures.carry(move);
   }
 
   /** Sets the frame that is zoomed to, and its callers. */
@@ -315,19 +302,30 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   function hover(node: FlameNode | undefined, at: { x: number; y: number }): void {
     const changed = hovered !== node;
     hovered = node;
-    stage.style.cursor = node ? "pointer" : "";
-    if (changed) ask(false);
+    if (changed) {
+      stage.style.cursor = node ? "pointer" : "";
+      ask(false);
+    }
     if (node || changed) handlers.onHover(node, at);
   }
 
   function scrollTo(top: number): void {
     host.scrollTop = top;
+    onScroll();
+  }
+
+  function onScroll(): void {
+    if (scrolled === host.scrollTop) return;
     scrolled = host.scrollTop;
+    pictures.forget();
     ask();
   }
 
   const gestures: FlameGestures = {
-    frameAt: (x, y) => frameAt(layout, depthAt(y), view.left + (x / width) * (view.right - view.left)),
+    frameAt: (x, y) => {
+      const { left, right } = pictures.seen(view);
+      return frameAt(layout, depthAt(y), left + (x / width) * (right - left));
+    },
     isMap: (y) => mapped() && y < MINIMAP_HEIGHT,
     hover,
     click: (node, at, keeps) => {
@@ -336,21 +334,17 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     },
     menu: (node, at) => handlers.onMenu(node, at),
     drag: (right, down) => {
-      go(panned(motion ? goal : view, -right / width), false);
+      go(panned(view, -right / width), false);
       scrollTo(host.scrollTop - down);
     },
-    scale: (factor, x) => go(zoomed(motion ? goal : view, factor, x / width), false),
-    slide: (right) => go(panned(motion ? goal : view, right / width), false),
+    scale: (factor, x) => go(zoomed(view, factor, x / width), false),
+    slide: (right) => go(panned(view, right / width), false),
     moveMap: (x) => {
-      const half = (goal.right - goal.left) / 2;
+      const half = (view.right - view.left) / 2;
       go(clamped({ left: x / width - half, right: x / width + half }), false);
     },
   };
   const deafen = listen(stage, gestures);
-  const onScroll = () => {
-    scrolled = host.scrollTop;
-    ask();
-  };
   const onFocus = () => ask(false);
   host.addEventListener("scroll", onScroll, { passive: true });
   host.addEventListener("focus", onFocus);
@@ -366,9 +360,9 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
 
   return {
     render(root, zoom, nextLook, nextMarks) {
-      const before = spanOf(layout, zoomRow);
+      const was = spanOf(layout, zoomRow);
       const zoomed = nodeOf(zoomRow)?.id;
-      const sameZoom = zoomed === zoom.id && before !== undefined && before.right > before.left;
+      const sameZoom = zoomed === zoom.id && was !== undefined && was.right > was.left;
       /** The frame that was zoomed to, if the new tree has it further down. */
       const left = sameZoom || zoomed === undefined || trees === 0 ? undefined : nodeById(root, zoomed);
       look = nextLook;
@@ -383,20 +377,16 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       setZoom(zoom);
       const span = spanOf(layout, zoom.row) ?? WHOLE;
       const place = left && spanOf(layout, left.row);
-      if (sameZoom && before) {
+      if (sameZoom && was) {
         // The same frame in a newer or finer tree: what was seen of it stays where it is.
-        const move = mover(before, span);
-        view = move(view);
-        goal = move(goal);
-        if (motion) motion.from = move(motion.from);
-      } else if (before && place && place.right > place.left) {
+        carry(mover(was, span));
+      } else if (was && place && place.right > place.left) {
         // From where it was to where it is now: the way says what became of it.
-        view = mover(before, place)(view);
+        carry(mover(was, place));
         go(clamped(span), true);
       } else {
+        pictures.jump();
         view = clamped(span);
-        goal = view;
-        motion = undefined;
       }
       mapIsOld = true;
       readStyle();
@@ -436,31 +426,28 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       onResize();
     },
     pan(right, down) {
-      if (right !== 0) go(panned(goal, right), true);
+      if (right !== 0) go(panned(view, right), true);
       if (down !== 0) scrollTo(host.scrollTop + down * (height - mapHeight()));
     },
-    scale: (factor) => go(zoomed(goal, factor, 0.5), true),
+    scale: (factor) => go(zoomed(view, factor, 0.5), true),
     reveal(row) {
       const span = spanOf(layout, row);
       const place = placeOf(layout, row);
       if (!span || !place) return;
-      const next = revealed(goal, span, 3 / width);
-      if (next !== goal) go(next, true);
+      const next = revealed(view, span, 3 / width);
+      if (next !== view) go(next, true);
       const top = levelTop(place.level);
       if (top < mapHeight()) scrollTo(scrolled + top - mapHeight());
       else if (top + ROW_HEIGHT > height) scrollTo(scrolled + top + ROW_HEIGHT - height);
     },
     element: (row) => {
-      if (motion) {
-        view = goal;
-        motion = undefined;
-        ask();
-      }
+      pictures.jump();
       placeItems();
       return tree.element(row);
     },
     destroy() {
       if (asked !== undefined) cancelAnimationFrame(asked);
+      pictures.jump();
       deafen();
       tree.destroy();
       resizing.disconnect();

@@ -141,7 +141,8 @@ function* chooseColoring(tree: FlameNode, wanted: ColorGroup | undefined): Gener
 }
 
 /** What the colours of a recording are by, where nobody chose: they stay the same while the window moves. */
-const automatic = new Map<string, ColorGroup>();
+const automatic = new Map<string, Coloring>();
+const automaticIn = new WeakMap<FlameNode, Coloring>();
 
 /** How a tree of a recording is coloured: as asked for, else as the trees of the recording before it. */
 export function coloringIn(recording: string, tree: FlameNode, wanted?: ColorGroup): Coloring {
@@ -149,12 +150,20 @@ export function coloringIn(recording: string, tree: FlameNode, wanted?: ColorGro
 }
 
 function* coloringInSteps(recording: string, tree: FlameNode, wanted?: ColorGroup): Generator<void, Coloring> {
-  const made = yield* coloringSteps(tree, wanted);
-  if (wanted) return made;
+  if (wanted) return yield* coloringSteps(tree, wanted);
   const known = automatic.get(recording);
-  if (known && known !== made.by) return yield* coloringSteps(tree, known);
-  automatic.set(recording, made.by);
-  return made;
+  if (!known) {
+    const made = yield* coloringSteps(tree);
+    automatic.set(recording, made);
+    automaticIn.set(tree, made);
+    return made;
+  }
+  let coloring = automaticIn.get(tree);
+  if (coloring?.by !== known.by) {
+    coloring = { ...(yield* coloringSteps(tree, known.by)), why: known.why };
+    automaticIn.set(tree, coloring);
+  }
+  return coloring;
 }
 
 /** The colours of all frames in steps, for {@link coloringIn}, {@link colorOf} and the painter to have. */

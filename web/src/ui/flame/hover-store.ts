@@ -27,8 +27,9 @@ export class HoverStore {
   };
 
   readonly set = (node: FlameNode | undefined, at: Point): void => {
-    this.at = at;
     const changed = node !== this.node;
+    if (!changed && at.x === this.at.x && at.y === this.at.y) return;
+    this.at = at;
     this.node = node;
     if (changed) for (const listener of this.nodeListeners) listener();
     for (const listener of this.moveListeners) listener(at);

@@ -242,9 +242,9 @@ export function revealed(view: FlameView, frame: FlameView, leastPart: number): 
   return view;
 }
 
-/** Takes a view of a frame that was at `from` to the same view of it at `to`. */
+/** Takes a view of a frame that was at `from` to the same view of it at `to`, which may be beyond the root. */
 export function mover(from: FlameView, to: FlameView): (view: FlameView) => FlameView {
   const factor = (to.right - to.left) / (from.right - from.left);
   const map = (x: number) => to.left + (x - from.left) * factor;
-  return ({ left, right }) => clamped({ left: map(left), right: map(right) });
+  return ({ left, right }) => ({ left: map(left), right: map(right) });
 }

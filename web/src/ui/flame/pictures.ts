@@ -1,0 +1,113 @@
+// The two canvases of a graph's frames: the picture that is shown, and behind it the one from before, which is seen while
+// the graph goes from one view to another.
+import { canGlide, covered, Glide } from "./glide.ts";
+import { type FlameView, WHOLE } from "./layout.ts";
+
+type Layer = [HTMLCanvasElement, CanvasRenderingContext2D];
+
+export function layer(parent: HTMLElement, className: string): Layer {
+  const canvas = document.createElement("canvas");
+  canvas.className = className;
+  canvas.setAttribute("aria-hidden", "true");
+  parent.append(canvas);
+  const context = canvas.getContext("2d");
+  if (!context) throw new Error("this browser gives no canvas");
+  return [canvas, context];
+}
+
+export class Pictures {
+  private behind: Layer;
+  private front: Layer;
+  /** What the picture from before shows. */
+  private kept: FlameView = WHOLE;
+  /** The next picture is to be approached from here. */
+  private start: FlameView | undefined;
+  private from: FlameView = WHOLE;
+  private motion: Glide | undefined;
+  /** What the picture shows. */
+  view: FlameView = WHOLE;
+
+  constructor(parent: HTMLElement) {
+    this.behind = layer(parent, "flame-before");
+    this.front = layer(parent, "flame-frames");
+  }
+
+  get canvases(): HTMLCanvasElement[] {
+    return [this.behind[0], this.front[0]];
+  }
+
+  get canvas(): HTMLCanvasElement {
+    return this.front[0];
+  }
+
+  get context(): CanvasRenderingContext2D {
+    return this.front[1];
+  }
+
+  /** Sets the font of both; a context to measure it with. */
+  write(font: string): CanvasRenderingContext2D {
+    for (const [, context] of [this.front, this.behind]) context.font = font;
+    return this.context;
+  }
+
+  /** What is seen now, on the way to a view. */
+  seen(goal: FlameView): FlameView {
+    return this.start ?? this.motion?.now() ?? goal;
+  }
+
+  /** Lets the next picture be approached from what is seen now, if the way is not too long. */
+  approach(goal: FlameView, next: FlameView): boolean {
+    const from = this.seen(goal);
+    if (!canGlide(from, next)) return false;
+    this.start = from;
+    return true;
+  }
+
+  /** Before the next picture is drawn: keeps the one of two that shows more of what is seen, if the way is to be shown. */
+  turn(): boolean {
+    if (!this.start) return false;
+    this.from = this.start;
+    const older = this.motion?.behind;
+    this.jump();
+    if (older && covered(older, this.from) > covered(this.view, this.from)) {
+      this.kept = older;
+      return true;
+    }
+    this.kept = this.view;
+    [this.front, this.behind] = [this.behind, this.front];
+    this.front[0].className = "flame-frames";
+    this.behind[0].className = "flame-before";
+    return true;
+  }
+
+  /** Goes to the picture that was drawn, together with what is drawn above it. */
+  glide(above: readonly HTMLElement[], width: number): void {
+    this.motion = new Glide(
+      this.from,
+      { view: this.view, canvases: [this.front[0], ...above] },
+      { view: this.kept, canvases: [this.behind[0]] },
+      width,
+      () => (this.motion = undefined),
+    );
+  }
+
+  /** The same way in another tree. */
+  carry(move: (view: FlameView) => FlameView): void {
+    this.view = move(this.view);
+    if (this.start) this.start = move(this.start);
+    this.motion?.carry(move);
+  }
+
+  /** The picture from before is of other rows. */
+  forget(): void {
+    if (this.start) this.jump();
+    this.motion?.forget();
+  }
+
+  /** The next picture is shown at once. */
+  jump(): void {
+    this.start = undefined;
+    this.motion?.stop();
+    this.motion = undefined;
+  }
+}
