@@ -1,5 +1,5 @@
 // Limits its own memory in the way of the argument, then allocates as much as the limit has room for: addresses, data,
-// process (by prlimit), locked.
+// process (by prlimit), small (30 MiB of data), locked.
 #include "truth.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -49,6 +49,9 @@ int main(int argc, char **argv) {
         say("before %lu", (unsigned long)before.rlim_cur);
         MUST(prlimit(0, RLIMIT_AS, NULL, &seen) == 0);
         say("seen %lu %lu", (unsigned long)seen.rlim_cur, (unsigned long)seen.rlim_max);
+    } else if (!strcmp(way, "small")) {
+        limit.rlim_cur = limit.rlim_max = 30 * MIB;
+        MUST(setrlimit(RLIMIT_DATA, &limit) == 0);
     } else if (!strcmp(way, "locked")) {
         say("locked %d", mlockall(MCL_CURRENT));
         say("nothing %d, errno %d", mlockall(MCL_ONFAULT), errno);
@@ -58,10 +61,10 @@ int main(int argc, char **argv) {
         unsigned long locked = 0;
         while (fgets(line, sizeof line, status)) sscanf(line, "VmLck: %lu", &locked);
         fclose(status);
-        say("some %d, hundreds of MiB %d", locked > 100, locked > 100 << 10);
+        say("some %d, more than the program has %d", locked > 100, locked > 10 << 10);
         say("unlocked %d", munlockall());
     }
-    if (strcmp(way, "locked")) fill(*way == 'p' ? 270 : 280);
+    if (strcmp(way, "locked")) fill(*way == 's' ? 25 : *way == 'p' ? 270 : 280);
     pthread_t other;
     MUST(pthread_create(&other, NULL, thread, NULL) == 0);
     pthread_join(other, NULL);

@@ -80,6 +80,14 @@ impl Program {
         assert!(self.child.wait().unwrap().success());
     }
 
+    /// Ends its input, and waits for its end with this status.
+    pub fn quit_code(self, code: i32) {
+        let Self { mut child, input, output, folder } = self;
+        drop(input);
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        drop((output, folder));
+    }
+
     /// Ends it, and gives what it printed.
     #[must_use]
     pub fn rest(mut self) -> String {

@@ -327,7 +327,7 @@ fn users_and_groups_change_with_capabilities_kept_and_dropped() {
 /// what it starts; what it locks is what it has.
 #[test]
 fn a_program_limits_and_locks_its_own_memory() {
-    for way in ["addresses", "data", "process", "locked"] {
+    for way in ["addresses", "data", "process", "locked", "small"] {
         Case::new("memory_limits.c").args(&[way]).agrees();
     }
 }

@@ -110,6 +110,40 @@ fn a_filter_that_kills_is_never_provoked() {
 }
 
 #[test]
+fn a_filter_of_any_thread_counts() {
+    let program = started(Command::new(compile("thread_filter.c", &["-O1", "-pthread"])), &[]);
+    let output = attach_command(&program.pid(), &program.path("thread.dat")).args(["--for", "300ms"]).output().unwrap();
+    assert!(output.status.code() == Some(1) && said(&output).contains("seccomp filter of thread"), "{}", said(&output));
+    program.quit_code(5);
+}
+
+/// Where every thread waits there is one to borrow, however it waits.
+#[test]
+fn programs_that_wait_can_be_attached_to() {
+    let program = compile("idle.c", &["-O1", "-pthread"]);
+    for way in ["semaphore", "timed", "condition", "futex", "stream", "scanf", "system"] {
+        let idle = started(Command::new(&program), &[way]);
+        let output = attach_command(&idle.pid(), &idle.path("idle.dat")).args(["--for", "100ms"]).output().unwrap();
+        assert!(output.status.success(), "{way}: {}", said(&output));
+        is_detached(&json(&["info"], &idle.path("idle.dat")));
+    }
+}
+
+#[test]
+fn options_that_an_attach_cannot_keep_are_refused() {
+    let program = Program::start(1);
+    for (variable, value) in
+        [("TRACEHOUND_TOGGLE_SIGNAL", "USR1"), ("TRACEHOUND_PYTHON_OBJECTS", "1"), ("TRACEHOUND_CHILDREN", "1")]
+    {
+        let output = attach_command(&program.pid(), &program.path("no.dat")).env(variable, value).output().unwrap();
+        assert!(output.status.code() == Some(2) && said(&output).contains(variable), "{}", said(&output));
+    }
+    let output = attach_command(&program.pid(), program.folder.path()).output().unwrap();
+    assert!(output.status.code() == Some(1) && said(&output).contains("is no file"), "{}", said(&output));
+    program.quit();
+}
+
+#[test]
 fn a_plan_refuses_what_an_attach_would() {
     let program = Program::start(1);
     let attach = Attach::start(&program.pid(), &program.path("plan.dat"));

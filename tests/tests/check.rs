@@ -104,6 +104,8 @@ fn options_alone_are_limits() {
     let code = |args: &[&str]| check(traced.folder.path(), &[args, &[file.as_str()]].concat()).status.code();
     assert_eq!(code(&["--max-leaked", "3000"]), Some(0));
     assert_eq!(code(&["--max-leaked", "2999"]), Some(1));
+    let near = text(&check(traced.folder.path(), &["--max-leaked", "2999", &file]));
+    assert!(near.contains("3000 B") && near.contains("2999 B"), "both would be 2.93 KiB: {near}");
     assert_eq!(code(&["--max-peak", "1MiB"]), Some(0));
     assert_eq!(code(&["--max-peak", "100000"]), Some(1), "the leak lives beside the buffer");
     assert_eq!(code(&["--max-temporary", "99%"]), Some(0));

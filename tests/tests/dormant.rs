@@ -9,6 +9,26 @@ use tempfile::TempDir;
 use tracehound_tests::process::Running;
 use tracehound_tests::{compile, heaptrace, json, library, number};
 
+/// As without a recorder, a program limits and locks its own memory.
+#[test]
+fn a_limit_on_memory_is_the_programs_own() {
+    let program = compile("memory_limits.c", &["-O1", "-pthread"]);
+    for way in ["addresses", "data", "process", "locked", "small"] {
+        let said = |preload: Option<PathBuf>| {
+            let folder = tempfile::tempdir().unwrap();
+            let mut command = Command::new(&program);
+            command.arg(way).current_dir(folder.path());
+            if let Some(library) = preload {
+                command.env("LD_PRELOAD", library).env("TRACEHOUND_START", "off");
+            }
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{way}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        assert_eq!(said(None), said(Some(library())), "{way}");
+    }
+}
+
 /// `tests/programs/attached.c`, with a recorder that sleeps.
 struct Sleeper {
     child: Running,

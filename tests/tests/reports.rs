@@ -31,6 +31,23 @@ fn request_server(args: &[&str], folder: &Path, name: &str) {
     std::fs::copy(traced.recording(), folder.join(name)).expect("it can be copied");
 }
 
+/// Whether a function was inlined is the compiler's choice: it makes no difference between two builds.
+#[test]
+fn inlining_is_no_difference() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let folder = folder.path();
+    for (build, flags) in [("plain", ["-O0", "-g"]), ("fast", ["-O2", "-fno-optimize-sibling-calls"])] {
+        let program = folder.join(build).join("app");
+        std::fs::create_dir(folder.join(build)).expect("it can be made");
+        std::fs::copy(compile("inlines.c", &flags), &program).expect("it can be copied");
+        std::fs::copy(trace(&program, &[], &[]).recording(), folder.join(format!("{build}.dat"))).expect("a recording");
+    }
+    let diff = json(folder, &["diff", "--json", "--metric", "allocated", "plain.dat", "fast.dat"]);
+    let rows = diff["rows"].as_array().expect("rows");
+    let of_parse: Vec<_> = rows.iter().filter(|row| functions(&row["stack"])[0] == "parse_line").collect();
+    assert!(matches!(of_parse.as_slice(), [row] if row["before"] == row["after"]), "{diff:#}");
+}
+
 #[test]
 fn windows_normalised_shares_and_many_recordings_are_compared() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");

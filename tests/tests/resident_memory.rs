@@ -76,6 +76,19 @@ fn every_kind_of_memory_has_its_row() {
     assert!(ledger["why"].as_str().is_some_and(|why| why.ends_with('.')), "{ledger:#}");
 }
 
+/// Stacks of threads without an event are found by their guards, whatever their size; and what the program takes by sbrk is no
+/// free memory of the allocator's.
+#[test]
+fn stacks_of_any_size_and_the_programs_own_break_have_their_rows() {
+    let traced = trace(compile("own_stacks.c", &["-O1", "-pthread", &include()]), &[], &[]);
+    let truth = truth(&traced.stdout());
+    let ledger = memory(&traced.recording(), "truth");
+    near("stacks", row(&ledger, "stacks"), truth["stacks"] + 4 * 5 * PAGE, 4 * 5 * PAGE);
+    near("mappings", row(&ledger, "mappings"), truth["mappings"], 2 * PAGE);
+    assert!(row(&ledger, "other") * 20 <= number(&ledger, "/rss_bytes"), "{ledger:#}");
+    assert!(number(&ledger, "/returnable_by_trim_bytes") < MIB, "{ledger:#}");
+}
+
 #[test]
 fn tens_of_thousands_of_mappings() {
     let traced = trace(resident_program(), &["15000"], &[]);

@@ -158,6 +158,9 @@ fn problems_are_documents_that_name_the_parameter() {
         ("/api/v1/recordings/r1/flamegraph?root=99999", 400, json!("root"), "99999"),
         ("/api/v1/recordings/r1/pins?unit=3k", 400, json!("unit"), "`slab`"),
         ("/api/v1/recordings/r1/flamegraph?pin_unit=2M", 400, json!("pin_unit"), "`pinned=true`"),
+        ("/api/v1/recordings/r1/export/pprof?thread=nosuch", 400, json!("thread"), "nosuch"),
+        ("/api/v1/recordings/r1/export/folded?context=nosuch", 400, json!("context"), "nosuch"),
+        ("/api/v1/recordings/r1/export/json?focus=main", 400, json!("format"), "json has every block"),
         ("/assets/missing.js", 404, Value::Null, "no file"),
     ] {
         let answer = server.get(target);

@@ -1,15 +1,15 @@
 // How a graph gets from one view to another: the picture of where it was and that of where it goes are moved and
-// stretched by the browser's compositor, so that nothing is drawn in between and the page is free for its user.
+// scaled by the browser's compositor, so that nothing is drawn in between and the page is free for its user.
 import { between, type FlameView } from "./layout.ts";
 
 const GLIDE_MS = 170;
 /** Keyframes: the browser goes straight from one to the next. */
 const STEPS = 12;
-/** A picture that is stretched more shows nothing. */
-const MOST_STRETCH = 5000;
+/** A picture that is magnified more shows nothing. */
+const MOST_MAGNIFIED = 5000;
 
 /** A picture: what it shows, and the canvases that it is on. */
-export interface Picture {
+export interface ShownPicture {
   view: FlameView;
   canvases: readonly HTMLElement[];
 }
@@ -18,8 +18,8 @@ const eased = (t: number): number => 1 - (1 - t) ** 3;
 
 /** Whether a way is short enough to be shown. */
 export function canGlide(from: FlameView, to: FlameView): boolean {
-  const stretch = (to.right - to.left) / (from.right - from.left);
-  return stretch < MOST_STRETCH && stretch > 1 / MOST_STRETCH;
+  const factor = (to.right - to.left) / (from.right - from.left);
+  return factor < MOST_MAGNIFIED && factor > 1 / MOST_MAGNIFIED;
 }
 
 /** Where a picture is, with its left edge at 0 and as wide as the graph, for somebody who looks at a view. */
@@ -45,7 +45,7 @@ export class Glide {
   behind: FlameView;
 
   /** Begins at once. `done` is called at its end, and not if it is stopped before. */
-  constructor(from: FlameView, next: Picture, before: Picture, width: number, done: () => void) {
+  constructor(from: FlameView, next: ShownPicture, before: ShownPicture, width: number, done: () => void) {
     this.from = from;
     this.to = next.view;
     this.behind = before.view;

@@ -3,9 +3,9 @@
 import { canGlide, covered, Glide } from "./glide.ts";
 import { type FlameView, WHOLE } from "./layout.ts";
 
-type Layer = [HTMLCanvasElement, CanvasRenderingContext2D];
+type CanvasLayer = [HTMLCanvasElement, CanvasRenderingContext2D];
 
-export function layer(parent: HTMLElement, className: string): Layer {
+export function layer(parent: HTMLElement, className: string): CanvasLayer {
   const canvas = document.createElement("canvas");
   canvas.className = className;
   canvas.setAttribute("aria-hidden", "true");
@@ -16,8 +16,8 @@ export function layer(parent: HTMLElement, className: string): Layer {
 }
 
 export class Pictures {
-  private behind: Layer;
-  private front: Layer;
+  private behind: CanvasLayer;
+  private front: CanvasLayer;
   /** What the picture from before shows. */
   private kept: FlameView = WHOLE;
   /** The next picture is to be approached from here. */
