@@ -426,10 +426,11 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       onResize();
     },
     pan(right, down) {
-      if (right !== 0) go(panned(view, right), true);
+      // A key that is held steps faster than a way can be shown.
+      if (right !== 0) go(panned(view, right), !pictures.moves);
       if (down !== 0) scrollTo(host.scrollTop + down * (height - mapHeight()));
     },
-    scale: (factor) => go(zoomed(view, factor, 0.5), true),
+    scale: (factor) => go(zoomed(view, factor, 0.5), !pictures.moves),
     reveal(row) {
       const span = spanOf(layout, row);
       const place = placeOf(layout, row);

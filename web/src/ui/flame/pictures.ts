@@ -50,6 +50,11 @@ export class Pictures {
     return this.context;
   }
 
+  /** Whether the graph is on its way to a view. */
+  get moves(): boolean {
+    return this.start !== undefined || this.motion !== undefined;
+  }
+
   /** What is seen now, on the way to a view. */
   seen(goal: FlameView): FlameView {
     return this.start ?? this.motion?.now() ?? goal;
