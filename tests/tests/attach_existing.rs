@@ -181,6 +181,37 @@ fn a_busy_program_is_listed_at_one_instant() {
     assert!(!remarks.contains("overwritten"), "{remarks}");
 }
 
+/// An executable with fixed addresses that takes malloc's address has a malloc of its own, as the loader sees it; it is libc's.
+#[test]
+fn a_pointer_to_malloc_is_no_other_allocator() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pointer.dat");
+    let flags = ["-O1", "-no-pie", "-fno-pie", "-fno-builtin", "-Wl,-z,lazy"];
+    let mut program = Program::start(Command::new(compile("malloc_pointer.c", &flags)));
+    let kept = program.until("ready");
+    let attached = attach(&program, &path);
+    program.say("");
+    assert_eq!(program.line(), "done");
+    detach(attached);
+    let Program { mut child, input, .. } = program;
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    let events = dump_with(&["--no-symbols"], &path);
+    let listed: BTreeMap<u64, &Value> =
+        events.iter().filter(|event| event["kind"] == "existing").map(|event| (address(event), event)).collect();
+    for line in &kept {
+        let (at, size) = line.split_once(' ').unwrap();
+        let found = listed.get(&u64::from_str_radix(at, 16).unwrap()).unwrap_or_else(|| panic!("{at} is not listed"));
+        assert!((0..24).contains(&(number(found, "/size") - size.parse::<u64>().unwrap())), "{found}");
+    }
+    // By the pointer, by a call, and in the C library, which calls its own malloc.
+    for (size, count) in [(77, 50), (78, 50), (19, 50)] {
+        let found = events.iter().filter(|event| event["kind"] == "alloc" && event["size"] == size).count();
+        assert_eq!(found, count, "of {size} bytes");
+    }
+    assert_eq!(number(&json(&["info"], &path), "/recorder/unmatched_frees"), 0);
+}
+
 #[test]
 fn another_allocators_heap_is_not_read() {
     let folder = tempfile::tempdir().unwrap();

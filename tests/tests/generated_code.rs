@@ -262,7 +262,14 @@ fn the_jvms_own_frames_between_methods_are_shown_on_request() {
         out.extend(all.iter().filter(|frame| shown.next_if_eq(frame).is_none()).map(|(name, _)| name.clone()));
         assert_eq!(shown.next(), None, "{user:?} is in {all:?}");
     }
-    assert!(out.contains("Interpreter"), "{out:?}");
+    let through_java = all.iter().filter(|stack| stack.iter().any(|(_, java)| *java)).count();
+    let begins = all.iter().rev().take(3).collect::<Vec<_>>();
+    assert!(
+        out.contains("Interpreter"),
+        "{out:?} of {} and {} stacks, {through_java} through Java: {begins:?}",
+        user.len(),
+        all.len()
+    );
     assert!(!out.iter().any(|name| name.starts_with("Java_")), "methods in native code stay: {out:?}");
 }
 

@@ -342,7 +342,7 @@ fn prepare_with(
     };
     thread.call(library.look, [0; 3])?;
     let objects = objects(memory, &mappings(target.pid)?);
-    library.correct_targets(memory, &objects)?;
+    library.correct_targets(memory, &objects, &target.libc_symbols)?;
     let (functions, patches, moved) = if library.is_dormant(memory) {
         // The program's calls come to it by their names.
         Made::default()

@@ -113,8 +113,19 @@ impl LoadedLibrary {
     }
 
     /// Replaces addresses that are no function's beginning: where an executable with fixed addresses takes the address of
-    /// malloc, the loader gives the place in it by which it calls malloc, and other libraries do not call by that.
-    pub fn correct_targets(&self, memory: &ProcessMemory, objects: &[ProcessObject]) -> Result<()> {
+    /// malloc, the loader gives the place in it by which it calls malloc, and other libraries do not call by that. `known` are
+    /// symbols of the C library.
+    pub fn correct_targets(
+        &self,
+        memory: &ProcessMemory,
+        objects: &[ProcessObject],
+        known: &[DynamicSymbol],
+    ) -> Result<()> {
+        // Almost always all are, and the symbols of the other objects need not be read while a thread is borrowed.
+        let is_known = |at: u64| known.binary_search_by_key(&at, |symbol| symbol.start).is_ok();
+        if self.hooks(memory).iter().all(|hook| hook.target == 0 || is_known(hook.target)) {
+            return Ok(());
+        }
         let order = loader_order(memory, objects);
         let defined: Vec<(&ProcessObject, Vec<DynamicSymbol>)> = order
             .into_iter()

@@ -59,8 +59,9 @@ fn find(pid: u32) -> Result<OwnedFd> {
             return Ok(socket);
         }
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let name = b"libtracehound";
-        let loaded = maps.windows(name.len()).any(|window| window == name);
+        // An attach brings it in as a file in memory.
+        let names: [&[u8]; 2] = [b"libtracehound", b"memfd:tracehound"];
+        let loaded = names.iter().any(|name| maps.windows(name.len()).any(|window| window == *name));
         if start.elapsed() > if loaded { START_TIME } else { EXEC_TIME } {
             let why =
                 if loaded { "its recording has ended, or never began" } else { "libtracehound.so is not loaded in it" };
