@@ -181,6 +181,24 @@ fn requests_of_an_asyncio_service_are_told_apart() {
     }
 }
 
+/// The frames of the interpreter that runs; those of the one that has called it are native.
+#[test]
+fn another_interpreter_of_the_process_has_its_frames() {
+    for interpreter in pythons() {
+        let recorded = run(&interpreter, "subinterpreters.py", &[]);
+        let is_block = |event: &Value| {
+            let size = event["size"].as_u64().unwrap_or(0);
+            event["kind"] == "alloc" && [3_000_000, 4_000_000].iter().any(|first| (*first..first + 10).contains(&size))
+        };
+        let events = dump_by_head(&recorded.recording(), is_block);
+        assert_eq!(events.len(), 10, "{}", interpreter.display());
+        for event in events {
+            let names: Vec<String> = python_frames(&event).into_iter().map(|(_, _, name)| name).collect();
+            assert_eq!(names, ["inner_leaf", "inner_middle", "<module>"], "{}: {event}", interpreter.display());
+        }
+    }
+}
+
 #[test]
 fn the_interpreters_own_frames_are_shown_on_request() {
     let interpreters = pythons();
