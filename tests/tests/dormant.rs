@@ -29,6 +29,26 @@ fn a_limit_on_memory_is_the_programs_own() {
     }
 }
 
+/// Where a filter kills for the socket of `heaptrace ctl`, a start by it is refused in words, and an attach records.
+#[test]
+fn a_filter_that_kills_is_not_provoked_by_a_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(compile("kills_for_call.c", &["-O1"]));
+    command.arg(libc::SYS_socket.to_string()).env("LD_PRELOAD", library()).env("TRACEHOUND_START", "off");
+    let mut child = Running(command.current_dir(folder.path()).spawn().unwrap());
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let pid = child.id().to_string();
+    let (output, _) = ctl(&pid, &["start"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("heaptrace attach"), "{said}");
+    let path = folder.path().join("attached.dat");
+    let attach =
+        Command::new(heaptrace()).args(["attach", "--for", "200ms", "-o"]).arg(&path).arg(&pid).output().unwrap();
+    assert!(attach.status.success(), "{attach:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert_eq!(json(&["info"], &path)["end"], "detached");
+}
+
 /// `tests/programs/attached.c`, with a recorder that sleeps.
 struct Sleeper {
     child: Running,

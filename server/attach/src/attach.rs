@@ -301,11 +301,7 @@ fn prepare(
     let mut thread = borrow(target, thread)?;
     if is_locked(target.pid, thread.data()) {
         thread.give_back();
-        return refuse(format!(
-            "process {} has the kernel lock all that it maps (mlockall with MCL_FUTURE): that would fill the memory that the \
-             recorder only reserves",
-            target.pid
-        ));
+        return locks_all(target.pid);
     }
     let HandedOver { files, list, image } = handed;
     let recording = [&files.file, &files.side_file, &files.directory];
@@ -367,8 +363,16 @@ fn prepare_with(
     Ok((library, patches, moved))
 }
 
+/// Refuses a process whose new mappings are locked.
+pub(crate) fn locks_all<T>(pid: u32) -> Result<T> {
+    refuse(format!(
+        "process {pid} has the kernel lock all that it maps (mlockall with MCL_FUTURE): that would fill the memory that the \
+         recorder only reserves"
+    ))
+}
+
 /// Whether the mapping at an address is locked into memory.
-fn is_locked(pid: u32, address: u64) -> bool {
+pub(crate) fn is_locked(pid: u32, address: u64) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{}/smaps", living_thread(pid))).unwrap_or_default();
     let mut is_here = false;
     for line in text.lines() {

@@ -3,11 +3,12 @@
 
 use tracehound_format::attach::DORMANT;
 
-use crate::attach::{Figures, borrow, choose};
+use crate::attach::{Figures, borrow, choose, is_locked, locks_all};
 use crate::block::LoadedLibrary;
 use crate::memory::ProcessMemory;
 use crate::objects::{mappings, objects};
 use crate::refusal::{Result, refuse};
+use crate::seccomp::Allowed;
 use crate::target::look_at;
 
 /// Whether the recorder came with the process, and is dormant.
@@ -28,8 +29,17 @@ pub fn wake(pid: u32) -> Result<()> {
     if wake == 0 {
         return refuse(format!("process {pid} has no dormant recorder"));
     }
+    if target.allowed == Allowed::RecordingAlone {
+        return refuse(format!(
+            "a seccomp filter of process {pid} kills for what `heaptrace ctl` needs; `heaptrace attach {pid}` records it without"
+        ));
+    }
     let thread = choose(&target, &mut Figures::default())?;
     let mut thread = borrow(&target, thread)?;
+    if is_locked(pid, thread.data()) {
+        thread.give_back();
+        return locks_all(pid);
+    }
     let outcome = thread.call(wake, [0; 3]);
     thread.give_back();
     outcome.map(|_| ())
