@@ -1,4 +1,4 @@
-// Allocates for a second, starts processes by system, popen and posix_spawn in between, and becomes another program, which ends
+// Allocates for three seconds, starts processes by system, popen and posix_spawn in between, and becomes another program, which ends
 // with the status 9. With the argument "fails" it tries that in vain, goes on for a second, and ends with the status 7.
 #include "truth.h"
 #include <errno.h>
@@ -7,8 +7,8 @@
 
 extern char **environ;
 
-static void allocate(int size) {
-    for (int round = 0; round < 100; round++) {
+static void allocate(int size, int rounds) {
+    for (int round = 0; round < rounds; round++) {
         void *block = malloc((size_t)size);
         KEEP(block);
         free(block);
@@ -25,12 +25,12 @@ static void allocate(int size) {
 }
 
 int main(int count, char **arguments) {
-    allocate(1001);
+    allocate(1001, 300);
     if (count > 1 && !strcmp(arguments[1], "fails")) {
         MUST(execl("/nonexistent", "x", (char *)NULL) == -1 && errno == ENOENT);
         char *list[] = {"x", NULL};
         MUST(execv("/etc/passwd", list) == -1 && errno == EACCES);
-        allocate(2002);
+        allocate(2002, 100);
         return 7;
     }
     execl("/bin/sh", "sh", "-c", "sleep 0.2; exit 9", (char *)NULL);

@@ -15,7 +15,7 @@ int main(int count, char **arguments) {
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
     MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 600; round++) {
         void *block = malloc(100);
         KEEP(block);
         free(block);

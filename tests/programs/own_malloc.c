@@ -1,5 +1,5 @@
 // An executable with a malloc of its own, all of it in one file: where the compiler sees both, it aligns the stack only as far
-// as this malloc needs. Allocates COUNT times a hundred bytes, sleeps, and ends with the status 5.
+// as this malloc needs. Allocates for five seconds, and ends with the status 5.
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdint.h>
@@ -42,7 +42,7 @@ __attribute__((noinline)) static void work(unsigned long number) {
 int main(void) {
     printf("ready\n");
     fflush(stdout);
-    for (unsigned long number = 0; number < 300; number++) {
+    for (unsigned long number = 0; number < 1000; number++) {
         work(number);
         usleep(5000);
     }
