@@ -14,7 +14,7 @@ beforeAll(async () => {
   marked = (await recordingOf("marked")).id;
 });
 
-const WIDTHS = [1024, 390, 320];
+const WIDTHS = [1440, 1024, 390, 320];
 
 const tooWide = (page: Page): Promise<number> =>
   page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
