@@ -1,5 +1,5 @@
-"""Blocks of unique sizes in another interpreter of the same thread, and in one of a thread of its own: 3,000,001 up in the first,
-4,000,001 up in the second."""
+"""Five blocks in another interpreter of the same thread, of some bytes more than 3,000,000, and five in one of a thread of its own,
+of some bytes more than 4,000,000."""
 
 import threading
 
