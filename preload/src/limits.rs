@@ -98,9 +98,10 @@ fn recording() -> Option<&'static Session> {
     is_free.then_some(session)
 }
 
-/// Bytes that the recorder adds to a limit: a dormant one, or one whose recording has ended, those of its library.
+/// Bytes that the recorder adds to a limit: a dormant one those of its library. One whose recording has ended adds nothing: a
+/// filter of system calls may have ended it.
 fn added(resource: c_int) -> Option<u64> {
-    if session::current().is_none() {
+    if start::is_asleep() {
         return Some(library_bytes()).filter(|&bytes| bytes > 0);
     }
     let session = recording()?;
@@ -264,7 +265,7 @@ unsafe extern "C-unwind" fn mlockall_body(flags: c_int, _: u64, _: u64) -> c_int
         // SAFETY: the program's argument.
         unsafe { next::mlockall().map_or(-1, |function| function(flags)) }
     };
-    if flags & libc::MCL_CURRENT == 0 || flags & !KNOWN != 0 || recording().is_none() && session::current().is_some() {
+    if flags & libc::MCL_CURRENT == 0 || flags & !KNOWN != 0 || recording().is_none() && !start::is_asleep() {
         return real(flags);
     }
     match lock_program(flags & libc::MCL_ONFAULT != 0) {

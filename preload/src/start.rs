@@ -204,6 +204,11 @@ fn sleep(options: LaunchOptions, given: Vec<String>) {
     hook_inside_allocators();
 }
 
+/// Whether the recorder is dormant.
+pub fn is_asleep() -> bool {
+    !ASLEEP.load(Ordering::Acquire).is_null()
+}
+
 /// Sets up the recording of a dormant recorder, switched off. Called on a thread that may call anything: one of the
 /// program's that requests it, or a borrowed one.
 pub fn wake() {

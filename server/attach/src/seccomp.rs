@@ -163,7 +163,9 @@ fn filtered_threads(pid: u32) -> Vec<i32> {
     let ids = tasks.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     ids.filter(|tid| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-        status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() != "0"))
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map_or("", str::trim);
+        // A first thread that has ended stays there as a zombie, which nobody may trace and which makes no call.
+        !matches!(field("Seccomp:"), "" | "0") && !field("State:").starts_with(['Z', 'X'])
     })
     .collect()
 }

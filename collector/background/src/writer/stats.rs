@@ -127,9 +127,8 @@ impl RecordingWriter {
         }
     }
 
-    /// Writes memory by its kinds, if it is time or it `must` be. The kernel holds its lock on the address space meanwhile, and every thread that
-    /// maps memory
-    /// waits: at most a thousandth of the time, and the more seldom the longer the process has been running. Looks at the
+    /// Writes memory by its kinds, if it is time or it `must` be. The kernel holds its lock on the address space meanwhile,
+    /// and every thread that maps memory waits: at most a thousandth of the time, and the more seldom the longer the process has been running. Looks at the
     /// page tables have more detail and block no thread.
     pub(super) fn memory_detail(&mut self, now: u64, must: bool) {
         const FIRST_PERIOD_NS: u64 = SECOND_NS;
