@@ -8,6 +8,7 @@
 //! at_rest     nobody is in the allocator                 heap      the blocks that glibc's heap holds
 //! existing    the instant in which both meet              dormant   a recorder that came with the process
 //! attach, detach   the two ways, from beginning to end        seccomp   may the recorder's system calls be made?
+//! hand_over   descriptors for the process
 //! ```
 //! The rule for all of it: if this program is killed at any point, the process lives on, and a later attach or detach
 //! detects how far the earlier one came.
@@ -30,6 +31,8 @@ mod dormant;
 mod existing;
 #[cfg(target_arch = "x86_64")]
 mod files;
+#[cfg(target_arch = "x86_64")]
+mod hand_over;
 #[cfg(target_arch = "x86_64")]
 mod heap;
 #[cfg(target_arch = "x86_64")]
