@@ -147,7 +147,29 @@ static void *timed(void *unused) {
     timed_round();
   return unused;
 }
-// The same until there is input, so that no thread waits for it: each is in the allocator, between two calls of it, or in
+// Nothing of libc's is called between a call that fails and the look at errno.
+static void remember(void) {
+  errno = 4711;
+  for (long i = 0; i < 1000000; i++)
+    __asm__ volatile("" ::: "memory");
+  if (errno != 4711)
+    wrong("errno");
+  round_done();
+}
+static void *remembers(void *unused) {
+  while (!quits)
+    remember();
+  return unused;
+}
+// The first thread, too: none waits, so that one is borrowed in the middle of that.
+static void remember_until_input(void) {
+  struct pollfd input = {.fd = 0, .events = POLLIN};
+  do
+    for (int i = 0; i < 100; i++)
+      remember();
+  while (poll(&input, 1, 0) <= 0);
+}
+// Rounds until there is input, so that no thread waits for it: each is in the allocator, between two calls of it, or in
 // the handler.
 static void timed_until_input(void) {
   struct pollfd input = {.fd = 0, .events = POLLIN};
@@ -362,6 +384,7 @@ static const struct mode {
     {"slow vfork", {vforks, vforks, timed}},
     {"threads", {threads, threads, threads}},
     {"leader", {timed, timed}},
+    {"errno", {remembers, remembers}},
     {"sigprof", {timed, timed}},
     {"rseq", {restarts, restarts, restarts, restarts}},
     {"parked",
@@ -374,6 +397,8 @@ static int threads_made;
 static void *finish(void *mode) {
   if (!strcmp(mode, "sigprof"))
     timed_until_input();
+  if (!strcmp(mode, "errno"))
+    remember_until_input();
   line(NULL);
   if (!strcmp(mode, "parked"))
     wake();

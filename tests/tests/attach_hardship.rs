@@ -125,6 +125,11 @@ fn a_program_without_its_first_thread_goes_on() {
 }
 
 #[test]
+fn errno_stays_what_it_was() {
+    hazard("errno", None);
+}
+
+#[test]
 fn a_program_that_a_timer_interrupts_goes_on() {
     hazard("sigprof", None);
 }

@@ -570,5 +570,6 @@ pub(crate) fn borrow(target: &TargetProcess, thread: StoppedThread) -> Result<Bo
     let is_stack = |from: u64, to: u64| {
         now.iter().any(|mapping| mapping.writable && mapping.range.start <= from && to <= mapping.range.end)
     };
-    BorrowedThread::new(thread, &target.memory, gadget, sigreturn, is_stack)
+    let errno_location = target.function("libc", &["__errno_location"]);
+    BorrowedThread::new(thread, &target.memory, gadget, sigreturn, errno_location, is_stack)
 }

@@ -46,16 +46,26 @@ pub struct BorrowedThread<'a> {
     frame: u64,
     area: u64,
     code: u64,
+    /// Where the thread's errno is, and what it was.
+    errno: Option<SavedErrno>,
+}
+
+/// A thread's errno.
+#[derive(Debug, Clone, Copy)]
+struct SavedErrno {
+    at: u64,
+    value: u32,
 }
 
 impl<'a> BorrowedThread<'a> {
     /// Borrows a stopped thread. `gadget` is the address of `syscall; ret`, `sigreturn` that of libc's return from
-    /// signal handlers, `is_stack` whether a range is memory that can be written.
+    /// signal handlers, `errno_location` libc's function of that name, `is_stack` whether a range can be written.
     pub fn new(
         thread: StoppedThread,
         memory: &'a ProcessMemory,
         gadget: u64,
         sigreturn: u64,
+        errno_location: Option<u64>,
         is_stack: impl Fn(u64, u64) -> bool,
     ) -> Result<Self> {
         let registers = thread.registers().ok_or_else(|| Refusal("the thread has ended".into()))?;
@@ -67,11 +77,15 @@ impl<'a> BorrowedThread<'a> {
         if !is_stack(frame, registers.rsp) {
             return refuse("the thread has too little of its stack left");
         }
-        let mut this = Self { thread: Some(thread), memory, registers, state, mask, gadget, frame, area: 0, code: 0 };
+        let mut this =
+            Self { thread: Some(thread), memory, registers, state, mask, gadget, frame, area: 0, code: 0, errno: None };
         memory.write(frame, &this.signal_frame(frame, sigreturn))?;
         let all = !0_u64;
         ptrace(libc::PTRACE_SETSIGMASK, this.tid(), 8, (&raw const all) as u64).during("the thread's signal mask")?;
         this.make_area(sigreturn)?;
+        if let Some(function) = errno_location {
+            this.keep_errno(function)?;
+        }
         Ok(this)
     }
 
@@ -127,7 +141,7 @@ impl<'a> BorrowedThread<'a> {
         let code = map(4096, code)?;
         (self.area, self.code) = (area, code);
         self.memory.write(area + FRAME, &self.signal_frame(area + FRAME, sigreturn))?;
-        self.memory.write(code, &call_code())
+        self.memory.write(code, &call_code(self.errno))
     }
 
     fn set(&self, registers: &libc::user_regs_struct) -> Result<()> {
@@ -143,6 +157,13 @@ impl<'a> BorrowedThread<'a> {
         (registers.rip, registers.rsp, registers.orig_rax) = (rip, rsp, u64::MAX);
         registers.eflags &= !(TRAP | BACKWARDS);
         registers
+    }
+
+    /// Remembers the thread's errno: what is called on it may change it, and the program may be about to look at it.
+    fn keep_errno(&mut self, location: u64) -> Result<()> {
+        let at = self.call(location, [0; 3])?;
+        self.errno = self.memory.half(at).map(|value| SavedErrno { at, value });
+        self.memory.write(self.code, &call_code(self.errno))
     }
 
     /// Makes a system call on the thread.
@@ -235,6 +256,9 @@ impl Drop for BorrowedThread<'_> {
             std::mem::forget(thread);
             return;
         }
+        if let Some(SavedErrno { at, value }) = self.errno {
+            let _ = self.memory.write(at, &value.to_le_bytes());
+        }
         let mut state = libc::iovec { iov_base: self.state.as_mut_ptr().cast(), iov_len: self.state.len() };
         let _ = ptrace(libc::PTRACE_SETREGSET, thread.tid, STATE, (&raw mut state) as u64);
         let registers = core::ptr::from_ref(&self.registers) as u64;
@@ -282,8 +306,8 @@ fn for_signal_frame(state: &[u8]) -> Vec<u8> {
 }
 
 /// The instructions of a call: `rax` is the function, `rbx` the area. When the function has returned they wait two
-/// seconds for us to look at the result, and go back by themselves if nobody comes.
-fn call_code() -> Vec<u8> {
+/// seconds for us to look at the result, and go back by themselves, with errno as it was, if nobody comes.
+fn call_code(errno: Option<SavedErrno>) -> Vec<u8> {
     const ROUNDS: u32 = 20_000;
     const MICROSECONDS: u32 = 100;
     let mut code = vec![0xff, 0xd0]; // call rax
@@ -303,6 +327,12 @@ fn call_code() -> Vec<u8> {
     let distance = again as i32 - (code.len() as i32 + 6);
     code.extend([0x0f, 0x85]); // jnz again
     code.extend(distance.to_le_bytes());
+    if let Some(SavedErrno { at, value }) = errno {
+        code.extend([0x48, 0xb8]); // mov rax, at
+        code.extend(at.to_le_bytes());
+        code.extend([0xc7, 0x00]); // mov dword [rax], value
+        code.extend(value.to_le_bytes());
+    }
     code.extend([0x48, 0x8d, 0x63, FRAME as u8 + 8]); // lea rsp, [rbx + FRAME + 8]
     code.extend([0xb8, libc::SYS_rt_sigreturn as u8, 0, 0, 0]); // mov eax, SYS_rt_sigreturn
     code.extend([0x0f, 0x05]); // syscall
