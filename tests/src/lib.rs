@@ -23,6 +23,7 @@ pub mod valgrind;
 
 pub use pythons::pythons;
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -284,7 +285,24 @@ pub fn dump_by_head(file: &Path, wanted: impl Fn(&Value) -> bool) -> Vec<Value> 
     events
 }
 
-/// The same with options.
+/// The first event of each function with each stack. A dump's other events are not parsed, which is nearly all of the time.
+#[must_use]
+pub fn dump_of_each_stack(file: &Path) -> Vec<Value> {
+    let mut child = Command::new(heaptrace()).arg("dump").arg(file).stdout(Stdio::piped()).spawn().expect("it starts");
+    let (mut seen, mut events) = (HashSet::new(), Vec::new());
+    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
+        let line = line.expect("text");
+        let Some((head, stack)) = line.split_once(",\"stack\":") else { continue };
+        let function = head.split_once("\"function\":").map_or("", |(_, rest)| rest.split(',').next().unwrap_or(""));
+        if seen.insert((function.to_owned(), stack.to_owned())) {
+            events.push(serde_json::from_str(&line).unwrap_or_else(|e| panic!("no JSON ({e}): {line}")));
+        }
+    }
+    assert!(child.wait().expect("it ends").success(), "heaptrace dump failed");
+    events
+}
+
+/// As [`dump`], with options.
 #[must_use]
 pub fn dump_with(options: &[&str], file: &Path) -> Vec<Value> {
     let output = ask(&[&["dump"], options].concat(), file);

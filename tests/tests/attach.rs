@@ -9,7 +9,7 @@ use serde_json::Value;
 use tracehound_tests::attached::{Attach, Books, Program, attach_command, detach, is_detached, run};
 use tracehound_tests::process::Running;
 use tracehound_tests::{
-    compile, dump, dump_with, functions, heaptrace, json, library, number, traced_command, wait_for,
+    compile, dump_of_each_stack, dump_with, functions, heaptrace, json, library, number, traced_command, wait_for,
 };
 
 fn mark(pid: &str, label: &str) {
@@ -56,15 +56,15 @@ fn stacks(path: &Path) -> BTreeSet<(String, Vec<String>)> {
     let named = |event: &Value| (event["function"].as_str().unwrap_or("").to_owned(), functions(&event["stack"]));
     let of_threads = |(_, stack): &(String, Vec<String>)| stack.iter().any(|function| function == "work");
     let heap = |event: &&Value| ["alloc", "free", "realloc"].iter().any(|kind| event["kind"] == *kind);
-    dump(path).iter().filter(heap).map(named).filter(of_threads).collect()
+    dump_of_each_stack(path).iter().filter(heap).map(named).filter(of_threads).collect()
 }
 
 #[test]
 fn stacks_are_those_that_preloading_records() {
-    let program = Program::start(2);
+    let mut program = Program::start(2);
     let path = program.path("attached.dat");
     let attach = Attach::start(&program.pid(), &path);
-    std::thread::sleep(Duration::from_millis(20));
+    program.works();
     attach.interrupt();
     let attached = program.ended();
 
