@@ -88,7 +88,7 @@ def mode(path):
     return 0o755 if path.parts[0] in ("bin", "lib") or path.suffix == ".sh" else 0o644
 
 
-def tar(entries, when):
+def tar(entries, when, level):
     """A gzipped tar of (name, mode, bytes)."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
@@ -97,19 +97,19 @@ def tar(entries, when):
             entry.size, entry.mode, entry.mtime = len(content), rights, when
             entry.uname = entry.gname = "root"
             archive.addfile(entry, io.BytesIO(content))
-    return gzip.compress(raw.getvalue(), 9, mtime=when)
+    return gzip.compress(raw.getvalue(), level, mtime=when)
 
 
-def tarball(tree, out, when):
+def tarball(tree, out, when, level):
     top = f"{NAME}-{version()}-x86_64-linux-gnu"
     entries = [(f"{top}/{path}", mode(path), (tree / path).read_bytes()) for path in files(tree)]
     entries.append((f"{top}/install.sh", 0o755, (ROOT / "packaging/install.sh").read_bytes()))
     target = out / f"{top}.tar.gz"
-    target.write_bytes(tar(entries, when))
+    target.write_bytes(tar(entries, when, level))
     return target
 
 
-def wheel(tree, out, when, glibc):
+def wheel(tree, out, when, level, glibc):
     tag = f"py3-none-manylinux_{glibc[0]}_{glibc[1]}_x86_64"
     base, info = f"{NAME}-{version()}", f"{NAME}-{version()}.dist-info"
     content = {}
@@ -135,11 +135,11 @@ def wheel(tree, out, when, glibc):
             entry = zipfile.ZipInfo(name, stamp)
             entry.external_attr = (0o100000 | rights) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, data)
+            archive.writestr(entry, data, compresslevel=level)
     return target
 
 
-def deb(tree, out, when, glibc, libgcc):
+def deb(tree, out, when, level, glibc, libgcc):
     entries = [(f"./usr/{path}", mode(path), (tree / path).read_bytes()) for path in files(tree)]
     # No program is linked against the library, so its rights are those of any other.
     entries = [(name, 0o644 if name.endswith(".so") else rights, data) for name, rights, data in entries]
@@ -150,8 +150,8 @@ def deb(tree, out, when, glibc, libgcc):
                f"Description: heap tracer that records every event\n {SUMMARY}.\n")
     sums = "".join(f"{hashlib.md5(data).hexdigest()}  {name[2:]}\n" for name, _, data in entries)
     parts = [("debian-binary", b"2.0\n"),
-             ("control.tar.gz", tar([("./control", 0o644, control.encode()), ("./md5sums", 0o644, sums.encode())], when)),
-             ("data.tar.gz", tar(entries, when))]
+             ("control.tar.gz", tar([("./control", 0o644, control.encode()), ("./md5sums", 0o644, sums.encode())], when, level)),
+             ("data.tar.gz", tar(entries, when, level))]
     target = out / f"{NAME}_{version()}_amd64.deb"
     with target.open("wb") as archive:
         archive.write(b"!<arch>\n")
@@ -161,7 +161,7 @@ def deb(tree, out, when, glibc, libgcc):
     return target
 
 
-def rpm(tree, out, when, glibc, libgcc):
+def rpm(tree, out, when, level, glibc, libgcc):
     """By rpmbuild, which only packs: what is in the package lies there already."""
     listed = "\n".join(f'%attr({0o644 if path.suffix == ".so" else mode(path):o},root,root) "/usr/{path}"'
                        for path in files(tree))
@@ -173,7 +173,7 @@ def rpm(tree, out, when, glibc, libgcc):
             f"%files\n{listed}\n")
     settings = {"_topdir": str(tree.parent / "rpm"), "_rpmdir": str(tree.parent / "rpms"), "_buildhost": "localhost",
                 "_build_id_links": "none", "use_source_date_epoch_as_buildtime": "1", "debug_package": "%{nil}",
-                "clamp_mtime_to_source_date_epoch": "1", "__os_install_post": "%{nil}", "_binary_payload": "w9.gzdio",
+                "clamp_mtime_to_source_date_epoch": "1", "__os_install_post": "%{nil}", "_binary_payload": f"w{level}.gzdio",
                 "_dbpath": str(tree.parent / "rpmdb")}
     file = tree.parent / "tracehound.spec"
     file.write_text(spec)
@@ -194,6 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--from", dest="build", type=Path, default=ROOT / "target/dist", help="where the build lies")
     parser.add_argument("--out", type=Path, default=ROOT / "target/packages", help="where the packages go")
+    parser.add_argument("--level", type=int, choices=range(1, 10), default=9, help="of compression")
     arguments = parser.parse_args()
     when = epoch()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -203,8 +204,8 @@ def main():
         stage(arguments.build, tree)
         programs = [tree / program for program in PROGRAMS]
         glibc, libgcc = needs.newest_glibc(*programs), "libgcc_s.so.1" in needs.libraries(*programs)
-        made = [tarball(tree, arguments.out, when), wheel(tree, arguments.out, when, glibc),
-                deb(tree, arguments.out, when, glibc, libgcc), rpm(tree, arguments.out, when, glibc, libgcc)]
+        how = (tree, arguments.out, when, arguments.level)
+        made = [tarball(*how), wheel(*how, glibc), deb(*how, glibc, libgcc), rpm(*how, glibc, libgcc)]
     made.append(arguments.out / f"{NAME}-{version()}.cdx.json")
     made[-1].write_bytes(sbom.document(ROOT, version(), when))
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)

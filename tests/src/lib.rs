@@ -23,11 +23,12 @@ pub mod valgrind;
 
 pub use pythons::pythons;
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -256,50 +257,94 @@ pub fn dump(file: &Path) -> Vec<Value> {
     dump_with(&[], file)
 }
 
+/// The lines of `heaptrace dump OPTIONS FILE`, which may be more than memory holds.
+#[derive(Debug)]
+struct DumpLines {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl DumpLines {
+    fn of(options: &[&str], file: &Path) -> Self {
+        let mut command = Command::new(heaptrace());
+        command.arg("dump").args(options).arg(file).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Self { child, lines }
+    }
+}
+
+impl Iterator for DumpLines {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let line = self.lines.next();
+        if line.is_none() {
+            assert!(self.child.wait().expect("it ends").success(), "heaptrace dump failed");
+        }
+        line.map(|line| line.expect("text"))
+    }
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("no JSON ({e}): {text}"))
+}
+
 /// The events that `wanted` wants, of a dump that may be larger than memory.
 #[must_use]
 pub fn dump_where(file: &Path, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
-    let mut child = Command::new(heaptrace()).arg("dump").arg(file).stdout(Stdio::piped()).spawn().expect("it starts");
-    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    let events = lines.map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")).filter(wanted).collect();
-    assert!(child.wait().expect("it ends").success(), "heaptrace dump failed");
-    events
+    DumpLines::of(&[], file).map(|line| parsed(&line)).filter(wanted).collect()
 }
 
 /// As [`dump_where`], by what comes before an event's stack: kind, function, size. The stacks of the others are not read,
 /// which is nearly all of the time.
 #[must_use]
-pub fn dump_by_head(file: &Path, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
-    let mut child = Command::new(heaptrace()).arg("dump").arg(file).stdout(Stdio::piped()).spawn().expect("it starts");
-    let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_else(|e| panic!("no JSON ({e}): {text}"));
-    let mut events = Vec::new();
-    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
-        let line = line.expect("text");
-        let head =
-            line.split_once(",\"stack\":").map_or_else(|| parsed(&line), |(head, _)| parsed(&format!("{head}}}")));
-        if wanted(&head) {
-            events.push(parsed(&line));
+pub fn dump_by_head(options: &[&str], file: &Path, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let head = |line: &str| match line.split_once(STACK) {
+        Some((head, _)) => parsed(&format!("{head}}}")),
+        None => parsed(line),
+    };
+    DumpLines::of(options, file).filter(|line| wanted(&head(line))).map(|line| parsed(&line)).collect()
+}
+
+/// What comes before an event's stack.
+const STACK: &str = ",\"stack\":";
+
+/// One event of each function with each stack, and how many there are. A dump's other events are not parsed, which is nearly
+/// all of the time.
+#[must_use]
+pub fn dump_of_each_stack(file: &Path) -> Vec<(Value, usize)> {
+    let (mut seen, mut events) = (HashMap::new(), Vec::new());
+    for line in DumpLines::of(&[], file) {
+        let Some((head, stack)) = line.split_once(STACK) else { continue };
+        let function = head.split_once("\"function\":").map_or("", |(_, rest)| rest.split(',').next().unwrap_or(""));
+        match seen.entry((function.to_owned(), stack.to_owned())) {
+            Entry::Occupied(place) => {
+                let (_, count): &mut (Value, usize) = &mut events[*place.get()];
+                *count += 1;
+            }
+            Entry::Vacant(place) => {
+                place.insert(events.len());
+                events.push((parsed(&line), 1));
+            }
         }
     }
-    assert!(child.wait().expect("it ends").success(), "heaptrace dump failed");
     events
 }
 
-/// The first event of each function with each stack. A dump's other events are not parsed, which is nearly all of the time.
+/// Each pair of stacks of one allocation: with the frames that a user sees, and with all.
 #[must_use]
-pub fn dump_of_each_stack(file: &Path) -> Vec<Value> {
-    let mut child = Command::new(heaptrace()).arg("dump").arg(file).stdout(Stdio::piped()).spawn().expect("it starts");
-    let (mut seen, mut events) = (HashSet::new(), Vec::new());
-    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
-        let line = line.expect("text");
-        let Some((head, stack)) = line.split_once(",\"stack\":") else { continue };
-        let function = head.split_once("\"function\":").map_or("", |(_, rest)| rest.split(',').next().unwrap_or(""));
-        if seen.insert((function.to_owned(), stack.to_owned())) {
-            events.push(serde_json::from_str(&line).unwrap_or_else(|e| panic!("no JSON ({e}): {line}")));
-        }
-    }
-    assert!(child.wait().expect("it ends").success(), "heaptrace dump failed");
-    events
+pub fn dump_of_stacks_with_all_frames(file: &Path) -> Vec<(Value, Value)> {
+    let all = DumpLines::of(&["--frames", "all"], file);
+    let alloc = |line: &str| line.contains("\"kind\":\"alloc\"");
+    let stack = |line: &str| line.split_once(STACK).map(|(_, stack)| stack.to_owned());
+    let pairs = DumpLines::of(&[], file).zip(all).filter(|(user, all)| {
+        assert_eq!(alloc(user), alloc(all), "two dumps of {} have the same events", file.display());
+        alloc(user)
+    });
+    let pairs: HashSet<_> = pairs.filter_map(|(user, all)| Some((stack(&user)?, stack(&all)?))).collect();
+    let whole = |stack: &str| parsed(&format!("{{\"stack\":{stack}"))["stack"].take();
+    pairs.iter().map(|(user, all)| (whole(user), whole(all))).collect()
 }
 
 /// As [`dump`], with options.
@@ -307,10 +352,7 @@ pub fn dump_of_each_stack(file: &Path) -> Vec<Value> {
 pub fn dump_with(options: &[&str], file: &Path) -> Vec<Value> {
     let output = ask(&[&["dump"], options].concat(), file);
     assert!(output.status.success(), "heaptrace dump failed: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("no JSON ({e}): {line}")))
-        .collect()
+    String::from_utf8_lossy(&output.stdout).lines().map(parsed).collect()
 }
 
 /// A number in a JSON document by path, e.g. `number(&info, "/allocations/bytes")`.

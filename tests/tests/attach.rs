@@ -56,7 +56,7 @@ fn stacks(path: &Path) -> BTreeSet<(String, Vec<String>)> {
     let named = |event: &Value| (event["function"].as_str().unwrap_or("").to_owned(), functions(&event["stack"]));
     let of_threads = |(_, stack): &(String, Vec<String>)| stack.iter().any(|function| function == "work");
     let heap = |event: &&Value| ["alloc", "free", "realloc"].iter().any(|kind| event["kind"] == *kind);
-    dump_of_each_stack(path).iter().filter(heap).map(named).filter(of_threads).collect()
+    dump_of_each_stack(path).iter().map(|(event, _)| event).filter(heap).map(named).filter(of_threads).collect()
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tracehound_tests::{compile, dump, dump_with, heaptrace, json as ask, number};
+use tracehound_tests::{
+    compile, dump_by_head, dump_of_each_stack, dump_of_stacks_with_all_frames, heaptrace, json as ask, number,
+};
 
 /// Allocates in native code that JavaScript calls: compressed data, buffers.
 const NODE: &str = "
@@ -44,16 +46,25 @@ fn elsewhere(path: &Path, folder: &TempDir) -> PathBuf {
     copy
 }
 
+/// Allocations whose stacks are as `is_wanted` says.
+fn allocs(events: &[(Value, usize)], is_wanted: impl Fn(&Value) -> bool) -> usize {
+    let wanted = events.iter().filter(|(event, _)| event["kind"] == "alloc" && is_wanted(&event["stack"]));
+    wanted.map(|(_, count)| count).sum()
+}
+
+/// Frames of different stacks.
+fn frames(events: &[(Value, usize)]) -> impl Iterator<Item = &Value> {
+    events.iter().filter_map(|(event, _)| event["stack"].as_array()).flatten()
+}
+
 /// Of the stacks through generated code, how many have at least one frame in a language, and how many there are.
-fn named(events: &[Value], language: &str) -> (usize, usize) {
-    let stacks = events.iter().filter(|event| event["kind"] == "alloc").filter_map(|event| event["stack"].as_array());
-    let generated = stacks.filter(|stack| stack.iter().any(|frame| frame["module"].is_null()));
-    let (mut named, mut all) = (0, 0);
-    for stack in generated {
-        all += 1;
-        named += usize::from(stack.iter().any(|frame| frame["language"] == language && frame["function"].is_string()));
-    }
-    (named, all)
+fn named(events: &[(Value, usize)], language: &str) -> (usize, usize) {
+    let any = |stack: &Value, is_wanted: &dyn Fn(&Value) -> bool| {
+        stack.as_array().is_some_and(|frames| frames.iter().any(is_wanted))
+    };
+    let is_generated = |stack: &Value| any(stack, &|frame| frame["module"].is_null());
+    let is_named = |stack: &Value| any(stack, &|frame| frame["language"] == language && frame["function"].is_string());
+    (allocs(events, |stack| is_generated(stack) && is_named(stack)), allocs(events, is_generated))
 }
 
 #[test]
@@ -61,7 +72,7 @@ fn stacks_through_javascript_have_its_functions() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("app.js"), NODE).unwrap();
     let path = record(&folder, &["node", "app.js"]);
-    let events = dump(&elsewhere(&path, &folder));
+    let events = dump_of_each_stack(&elsewhere(&path, &folder));
     let (named, all) = named(&events, "javascript");
     println!("{named} of {all} stacks through generated code have a name");
     assert!(all > 1000 && named * 100 >= all * 95, "{named} of {all}");
@@ -70,7 +81,7 @@ fn stacks_through_javascript_have_its_functions() {
         let text = stack.to_string();
         text.contains("packNumbered") && text.contains("handleRequest") && text.contains("app.js")
     };
-    let found = events.iter().filter(|event| event["kind"] == "alloc" && of_program(&event["stack"])).count();
+    let found = allocs(&events, of_program);
     assert!(found > 1000, "{found}");
     // A frame has the function, where it begins, and its language; what V8 made for itself is in none.
     let source = folder.path().canonicalize().unwrap().join("app.js");
@@ -79,8 +90,7 @@ fn stacks_through_javascript_have_its_functions() {
         assert_eq!((&frame["file"], &frame["line"]), (&json!(source), &json!(line)), "{frame}");
         assert_eq!(frame["language"], "javascript", "{frame}");
     }
-    let frames = events.iter().filter_map(|event| event["stack"].as_array()).flatten();
-    for frame in frames.filter(|frame| frame["module"].is_null()) {
+    for frame in frames(&events).filter(|frame| frame["module"].is_null()) {
         let function = frame["function"].as_str().unwrap_or_default();
         assert!(!["JS:", "LazyCompile:", "Function:"].iter().any(|tag| function.starts_with(tag)), "{frame}");
         assert!(!function.starts_with("Builtin:") || frame["language"].is_null(), "{frame}");
@@ -96,9 +106,8 @@ fn stacks_through_javascript_have_its_functions() {
 }
 
 /// The first frame of a function, in any event.
-fn frame_of<'a>(events: &'a [Value], function: &str) -> Option<&'a Value> {
-    let frames = events.iter().filter_map(|event| event["stack"].as_array()).flatten();
-    frames.into_iter().find(|frame| frame["function"] == function)
+fn frame_of<'a>(events: &'a [(Value, usize)], function: &str) -> Option<&'a Value> {
+    frames(events).find(|frame| frame["function"] == function)
 }
 
 /// A recording in another tool's format; what is no text stands for itself.
@@ -139,11 +148,10 @@ fn stacks_through_java_have_its_methods() {
     let compiled = Command::new("javac").arg("Packs.java").current_dir(folder.path()).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let path = record(&folder, &["java", "-cp", ".", "Packs"]);
-    let events = dump(&elsewhere(&path, &folder));
-    let of_deflater = |event: &&Value| event["kind"] == "alloc" && event["stack"].to_string().contains("deflateInit2_");
-    let all = events.iter().filter(of_deflater).count();
-    let named = events.iter().filter(of_deflater).filter(|event| event["stack"].to_string().contains("packNumbered"));
-    let named = named.count();
+    let events = dump_of_each_stack(&elsewhere(&path, &folder));
+    let of_deflater = |stack: &Value| stack.to_string().contains("deflateInit2_");
+    let all = allocs(&events, of_deflater);
+    let named = allocs(&events, |stack| of_deflater(stack) && stack.to_string().contains("packNumbered"));
     println!("{named} of {all} allocations below Deflater have the method that made it");
     // What was interpreted before it was compiled has the interpreter's frames.
     assert!(all > 20_000 && named * 100 >= all * 85, "{named} of {all}");
@@ -152,11 +160,10 @@ fn stacks_through_java_have_its_methods() {
     let library = frame_of(&events, "java.util.zip.Deflater.init(int, int, boolean)").expect("Deflater's constructor");
     assert_eq!(library["language"], "java", "{library}");
     // The interpreter and stubs are the JVM's own.
-    let frames = || events.iter().filter_map(|event| event["stack"].as_array()).flatten();
     let own =
         |frame: &&Value| ["Interpreter", "StubRoutines (1)"].contains(&frame["function"].as_str().unwrap_or_default());
-    assert!(frames().any(|frame| frame["function"] == "StubRoutines (1)"), "Java is called through a stub");
-    for frame in frames().filter(own) {
+    assert!(frames(&events).any(|frame| frame["function"] == "StubRoutines (1)"), "Java is called through a stub");
+    for frame in frames(&events).filter(own) {
         assert!(frame["language"].is_null(), "{frame}");
     }
 }
@@ -196,7 +203,8 @@ fn v8s_own_frames_between_functions_are_shown_on_request() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("through.js"), THROUGH_V8).unwrap();
     let path = record(&folder, &["node", "through.js"]);
-    let (user, all) = (dump(&path), dump_with(&["--frames", "all"], &path));
+    let is_kept = |event: &Value| event["size"].as_u64().is_some_and(|size| (700_010..=700_040).contains(&size));
+    let [user, all] = ["user", "all"].map(|frames| dump_by_head(&["--frames", frames], &path, is_kept));
     let is_of_v8 = |name: &str| name.starts_with("Builtins_") || name.contains("v8::internal::");
     for (size, chain) in [
         (700_010, &["keepNumbered", "eachOne", "eachNumbered"][..]),
@@ -245,13 +253,11 @@ fn the_jvms_own_frames_between_methods_are_shown_on_request() {
     let compiled = Command::new("javac").arg("Through.java").current_dir(folder.path()).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let path = record(&folder, &["java", "-cp", ".", "Through"]);
-    let stacks = |events: Vec<Value>| -> Vec<Vec<(String, bool)>> {
-        let frame =
-            |frame: &Value| (frame["function"].as_str().unwrap_or_default().to_owned(), frame["language"] == "java");
-        let stack = |event: &Value| event["stack"].as_array().map(|stack| stack.iter().map(frame).collect());
-        events.iter().filter(|event| event["kind"] == "alloc").filter_map(stack).collect()
-    };
-    let (user, all) = (stacks(dump(&path)), stacks(dump_with(&["--frames", "all"], &path)));
+    let frame =
+        |frame: &Value| (frame["function"].as_str().unwrap_or_default().to_owned(), frame["language"] == "java");
+    let stack = |stack: &Value| -> Vec<(String, bool)> { stack.as_array().into_iter().flatten().map(frame).collect() };
+    let pairs = dump_of_stacks_with_all_frames(&path);
+    let (user, all): (Vec<_>, Vec<_>) = pairs.iter().map(|(user, all)| (stack(user), stack(all))).unzip();
     let mut out = std::collections::BTreeSet::new();
     for (user, all) in user.iter().zip(&all) {
         let ends = |stack: &[(String, bool)]| {
@@ -348,11 +354,12 @@ fn gos_functions_are_known_by_their_module() {
         let mut run = Command::new(heaptrace());
         run.args(["run", "-o"]).arg(&path).arg("--").arg(folder.path().join(name));
         assert!(run.output().unwrap().status.success());
-        let events = dump(&path);
-        let frames = events.iter().filter_map(|event| event["stack"].as_array()).flatten();
-        let go: Vec<_> =
-            frames.filter(|frame| frame["function"].as_str().is_some_and(|f| f.starts_with("runtime."))).collect();
-        assert!(go.len() > 1000, "{}", go.len());
+        let events = dump_of_each_stack(&path);
+        let go: Vec<_> = frames(&events)
+            .filter(|frame| frame["function"].as_str().is_some_and(|f| f.starts_with("runtime.")))
+            .collect();
+        let through_go = allocs(&events, |stack| stack.to_string().contains("\"runtime."));
+        assert!(through_go > 1000 && !go.is_empty(), "{name}: {through_go}");
         assert!(
             go.iter().all(|frame| frame["language"] == "go"),
             "{name}: {:?}",

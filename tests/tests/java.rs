@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tracehound_tests::{compile, dump_with, heaptrace, json as ask, number, root};
+use tracehound_tests::{compile, dump_by_head, heaptrace, json as ask, number, root};
 
 /// Allocations whose stacks are compared, by run.
 const ROUNDS: usize = 6000;
@@ -85,21 +85,22 @@ fn stacks_are_those_that_the_jvm_itself_prints() {
             let text = record(&path, &folder, &[&[java], &options[..], &program].concat());
             let expected = printed(&text);
             assert_eq!(expected.len(), ROUNDS, "{java} {mode}");
-            let events = dump_with(&["--frames", "all"], &path);
+            let is_expected = |event: &Value| {
+                event["kind"] == "alloc" && event["size"].as_u64().is_some_and(|size| expected.contains_key(&size))
+            };
+            let events = dump_by_head(&["--frames", "all"], &path, is_expected);
             let info = ask(&["info"], &path);
             let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", number(&info, "/process/pid")));
             let mut right: HashMap<u64, bool> = HashMap::new();
             let mut wrong = String::new();
-            for event in events.iter().filter(|event| event["kind"] == "alloc") {
-                let Some(methods) = event["size"].as_u64().and_then(|size| expected.get_key_value(&size)) else {
-                    continue;
-                };
-                let frames = generated(event);
-                let is_right = agrees(&frames, methods.1);
+            for event in &events {
+                let size = number(event, "/size");
+                let (frames, methods) = (generated(event), &expected[&size]);
+                let is_right = agrees(&frames, methods);
                 // The JVM's own may have the same size.
-                *right.entry(*methods.0).or_default() |= is_right;
+                *right.entry(size).or_default() |= is_right;
                 if !is_right && wrong.is_empty() {
-                    wrong = format!("{frames:?} is not {:?}", methods.1);
+                    wrong = format!("{frames:?} is not {methods:?}");
                 }
             }
             let count = right.values().filter(|right| **right).count();
@@ -115,8 +116,8 @@ fn stacks_are_those_that_the_jvm_itself_prints() {
 fn stacks_of(path: &Path, size: u64) -> Vec<Vec<String>> {
     let function = |frame: &Value| frame["function"].as_str().unwrap_or("generated").to_owned();
     let stack = |event: &Value| event["stack"].as_array().unwrap().iter().map(function).collect();
-    let events = dump_with(&[], path);
-    events.iter().filter(|event| event["size"] == size && event["kind"] == "alloc").map(stack).collect()
+    let events = dump_by_head(&[], path, |event| event["size"] == size && event["kind"] == "alloc");
+    events.iter().map(stack).collect()
 }
 
 #[test]

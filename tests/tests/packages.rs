@@ -27,9 +27,9 @@ fn packages() -> &'static Path {
 fn pack(out: &Path) {
     let build = heaptrace().parent().unwrap().to_path_buf();
     let script = root().join("packaging/pack.py");
-    succeeds(
-        Command::new(script).arg("--from").arg(build).arg("--out").arg(out).env("SOURCE_DATE_EPOCH", "1700000000"),
-    );
+    let mut pack = Command::new(script);
+    pack.args(["--level", "1", "--from"]).arg(build).arg("--out").arg(out).env("SOURCE_DATE_EPOCH", "1700000000");
+    succeeds(&mut pack);
 }
 
 fn package(ending: &str) -> PathBuf {

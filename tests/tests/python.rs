@@ -58,7 +58,7 @@ fn compared(run: &Traced, innermost_only: bool) -> usize {
     let sizes: BTreeSet<u64> = stated.lines().filter_map(size).collect();
     // All events at once would take gigabytes.
     let is_stated = |event: &Value| event["size"].as_u64().is_some_and(|size| sizes.contains(&size));
-    compared_with(run, dump_by_head(&run.recording(), is_stated), innermost_only)
+    compared_with(run, dump_by_head(&[], &run.recording(), is_stated), innermost_only)
 }
 
 fn compared_with(run: &Traced, events: Vec<Value>, innermost_only: bool) -> usize {
@@ -114,7 +114,8 @@ fn more_stacks_than_are_remembered_are_not_taken_for_each_other() {
     let allocators: &[&str] = if asked.is_some() { &["default", "malloc"] } else { &["default"] };
     for (interpreter, allocator) in pythons().iter().flat_map(|one| allocators.iter().map(move |two| (one, two))) {
         let run = run_with(interpreter, "many_stacks.py", &arguments, &[("PYTHONMALLOC", allocator)]);
-        let events = dump_by_head(&run.recording(), |event| event["size"].as_u64().is_some_and(|size| size > 100_000));
+        let events =
+            dump_by_head(&[], &run.recording(), |event| event["size"].as_u64().is_some_and(|size| size > 100_000));
         assert_eq!(compared_with(&run, events, false), 4 * stacks, "{}", interpreter.display());
     }
 }
@@ -165,7 +166,7 @@ fn requests_of_an_asyncio_service_are_told_apart() {
         let is_own = |event: &Value| {
             event["kind"] == "alloc" && event["function"] == "malloc" && event["size"].as_u64() >= Some(1_000_000)
         };
-        for event in &dump_by_head(&run.recording(), is_own) {
+        for event in &dump_by_head(&[], &run.recording(), is_own) {
             let (size, context) = (number(event, "/size"), event["context"].as_u64());
             if python_frames(event).first().is_some_and(|(_, _, name)| name == "keep") {
                 let sum = seen.entry(context.unwrap_or(0).to_string()).or_default();
@@ -190,7 +191,7 @@ fn another_interpreter_of_the_process_has_its_frames() {
             let size = event["size"].as_u64().unwrap_or(0);
             event["kind"] == "alloc" && [3_000_000, 4_000_000].iter().any(|first| (*first..first + 100).contains(&size))
         };
-        let events = dump_by_head(&recorded.recording(), is_block);
+        let events = dump_by_head(&[], &recorded.recording(), is_block);
         assert_eq!(events.len(), 10, "{}", interpreter.display());
         for event in events {
             let names: Vec<String> = python_frames(&event).into_iter().map(|(_, _, name)| name).collect();

@@ -43,7 +43,7 @@ fn each_object_is_recorded_once_with_its_stack() {
         let sizes: Vec<u64> = stated.iter().map(|one| number(one, "/size")).collect();
         // All events of all versions do not fit into memory.
         let has_realloc = Cell::new(false);
-        let events = dump_by_head(&recording, |event| {
+        let events = dump_by_head(&[], &recording, |event| {
             has_realloc.set(has_realloc.get() || event["kind"] == "realloc");
             event["size"].as_u64().is_some_and(|size| sizes.contains(&size))
         });
