@@ -314,17 +314,34 @@ impl Store {
     /// # Errors
     /// When the store does not answer.
     pub async fn collected(&self) -> Result<Vec<Collected>> {
-        let names = self.list("raw").await?;
         let mut all = Vec::new();
-        for (name, _) in &names {
-            let Some(id) = name.strip_prefix("raw/").and_then(|name| name.strip_suffix(".json")) else { continue };
-            let dat = format!("raw/{id}.dat");
-            if names.binary_search_by(|(name, _)| name.cmp(&dat)).is_ok() {
-                let about = self.get(name).await?;
-                all.push(serde_json::from_slice(&about).with_context(|| format!("{name} in the store"))?);
-            }
+        for id in self.whole().await? {
+            all.push(self.about(&id).await?);
         }
         Ok(all)
+    }
+
+    /// Ids of the recordings that are whole.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn whole(&self) -> Result<Vec<String>> {
+        let names = self.list("raw").await?;
+        let id = |(name, _): &(String, u64)| name.strip_prefix("raw/")?.strip_suffix(".json").map(str::to_owned);
+        let is_whole = |id: &String| {
+            let dat = format!("raw/{id}.dat");
+            names.binary_search_by(|(name, _)| name.cmp(&dat)).is_ok()
+        };
+        Ok(names.iter().filter_map(id).filter(is_whole).collect())
+    }
+
+    /// What is known of a recording.
+    ///
+    /// # Errors
+    /// When the store does not answer, or the object is none of ours.
+    pub async fn about(&self, id: &str) -> Result<Collected> {
+        let name = format!("raw/{id}.json");
+        serde_json::from_slice(&self.get(&name).await?).with_context(|| format!("{name} in the store"))
     }
 }
 

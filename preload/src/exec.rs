@@ -29,10 +29,7 @@ unsafe fn around(may_succeed: impl FnOnce() -> bool, environment: List, exec: im
         return exec(environment);
     }
     let finished = is_recorded && tracehound_lifecycle::finish(Finish::Exec);
-    // A child that is recorded has a recorder of its own to make room for.
-    if !start::follows_children() {
-        limits::before_exec();
-    }
+    limits::before_exec();
     let own = {
         let _internal = Internal::enter();
         // SAFETY: the program's list.

@@ -1,8 +1,8 @@
 //! The hooks of limits on memory: `setrlimit` and its like, and `mlockall`.
 //!
 //! A program that limits its address space or its data means its own: the kernel gets the limit and what the recorder has, and
-//! the program reads back what it has set. A program that it starts unrecorded gets the program's soft limit. Limits from
-//! before the start stay as they are: the recorder takes less then.
+//! the program reads back what it has set. A program that it starts gets the program's soft limit. Limits from before the
+//! start are raised in the same way, as far as the kernel allows: only root raises hard ones.
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -205,10 +205,8 @@ unsafe fn adjusted(resource: c_int, new: *const rlimit, real: impl Fn(*const rli
         return result;
     }
     // The hard limit of before may have no room for what is added.
-    let mut now = rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a limit of ours.
-    let known = unsafe { next::getrlimit().map_or(-1, |function| function(resource, &raw mut now)) } == 0;
-    if known && wanted.rlim_max <= slot.seen(now).rlim_max && wanted.rlim_cur <= wanted.rlim_max {
+    let within = |now: &rlimit| wanted.rlim_max <= slot.seen(*now).rlim_max && wanted.rlim_cur <= wanted.rlim_max;
+    if let Some(now) = limit_now(resource).filter(within) {
         let most = now.rlim_max;
         let given = rlimit { rlim_cur: given.rlim_cur.min(most), rlim_max: given.rlim_max.min(most) };
         start::set_errno(errno);
@@ -231,6 +229,54 @@ unsafe fn show(resource: c_int, limit: *mut rlimit) {
     }
 }
 
+/// Before a recording begins: limits from before leave room for what the recorder is about to take.
+pub fn make_room() {
+    /// More than it takes.
+    const START: u64 = 16 << 30;
+    for resource in [RLIMIT_AS, RLIMIT_DATA] {
+        let Some((slot, now)) = AdjustedLimit::of(resource).zip(limit_now(resource)) else { continue };
+        if now.rlim_cur == RLIM_INFINITY {
+            continue;
+        }
+        let wanted = slot.seen(now);
+        let soft = now.rlim_cur.saturating_add(START);
+        let raised = |hard: u64| rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
+        // Root may raise the hard limit.
+        let mut ways = [now.rlim_max.max(soft), now.rlim_max].into_iter().map(raised);
+        if let Some(given) = ways.find(|given| given.rlim_cur > now.rlim_cur && set_limit(resource, given)) {
+            slot.set(wanted, given);
+        }
+    }
+}
+
+/// After it: limits are as much larger as the recorder needs, and as they were without a recording.
+pub fn settle() {
+    for resource in [RLIMIT_AS, RLIMIT_DATA] {
+        let Some(slot) = AdjustedLimit::of(resource).filter(|slot| slot.is_adjusted()) else { continue };
+        let Some(now) = limit_now(resource).filter(|now| now.rlim_cur == AdjustedLimit::soft(&slot.given)) else {
+            continue;
+        };
+        let wanted = slot.seen(now);
+        let soft = wanted.rlim_cur.saturating_add(added(resource).unwrap_or(0)).min(now.rlim_max);
+        let given = rlimit { rlim_cur: soft, rlim_max: wanted.rlim_max.max(soft) };
+        if set_limit(resource, &given) {
+            slot.set(wanted, given);
+        }
+    }
+}
+
+fn limit_now(resource: c_int) -> Option<rlimit> {
+    let mut limit = rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a limit of ours.
+    let result = unsafe { next::getrlimit().map_or(-1, |function| function(resource, &raw mut limit)) };
+    (result == 0).then_some(limit)
+}
+
+fn set_limit(resource: c_int, limit: &rlimit) -> bool {
+    // SAFETY: a limit of ours.
+    unsafe { next::setrlimit().is_some_and(|function| function(resource, limit) == 0) }
+}
+
 /// Right before exec: the new program gets the soft limits that this one has set.
 pub fn before_exec() {
     change_soft(|slot| (AdjustedLimit::soft(&slot.given), AdjustedLimit::soft(&slot.wanted)));
@@ -246,13 +292,9 @@ fn change_soft(values: impl Fn(&AdjustedLimit) -> (u64, u64)) {
     for resource in [RLIMIT_AS, RLIMIT_DATA] {
         let Some(slot) = AdjustedLimit::of(resource).filter(|slot| slot.is_adjusted()) else { continue };
         let (from, to) = values(slot);
-        let mut limit = rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: a limit of ours.
-        let known = unsafe { next::getrlimit().map_or(-1, |function| function(resource, &raw mut limit)) } == 0;
-        if known && limit.rlim_cur == from {
+        if let Some(mut limit) = limit_now(resource).filter(|limit| limit.rlim_cur == from) {
             limit.rlim_cur = to;
-            // SAFETY: a limit of ours.
-            unsafe { next::setrlimit().map(|function| function(resource, &raw const limit)) };
+            set_limit(resource, &limit);
         }
     }
 }

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use tracehound_record::record::{self, MappingChange};
 use tracehound_shared::gate;
+use tracehound_shared::heap;
 use tracehound_shared::own;
 use tracehound_shared::session;
 use tracehound_shared::sys;
@@ -110,9 +111,14 @@ unsafe extern "C-unwind" fn mmap_body(
         let result = call();
         // The bundled allocator asks here for its memory.
         // SAFETY: the hook has passed its stack pointer, and its frame stays while this runs.
-        if result != libc::MAP_FAILED && unsafe { is_own(stack) } {
-            own::note(result as usize, whole_pages(len));
+        if !unsafe { is_own(stack) } {
+            return result;
         }
+        if result == libc::MAP_FAILED {
+            let pages = if at.is_null() { heap::pages_of_reserve(len) } else { None };
+            return pages.map_or(result, |pages| pages.cast());
+        }
+        own::note(result as usize, whole_pages(len));
         return result;
     }
     let change = |_| Some(MappingChange::Map { len: whole_pages(len), protection, flags, fd });

@@ -21,7 +21,7 @@ use tracehound_shared::log;
 use tracehound_shared::session;
 use tracehound_shared::sys;
 
-use crate::{api, arena, attach, environment, loader, next, process, pymem};
+use crate::{api, arena, attach, environment, limits, loader, next, process, pymem};
 
 static ANCHOR: u8 = 0;
 /// A pointer that the loader must relocate.
@@ -161,6 +161,16 @@ pub fn begin(inherited: Option<&InheritedState>) {
     if inherited.is_none() && loader::keeps_out() {
         return gate::set(gate::PASS);
     }
+    if inherited.is_none() {
+        limits::make_room();
+    }
+    begin_by_options(inherited);
+    if inherited.is_none() {
+        limits::settle();
+    }
+}
+
+fn begin_by_options(inherited: Option<&InheritedState>) {
     match LaunchOptions::parse(environment::get) {
         #[cfg(linked)]
         Ok(options) if inherited.is_none() && !loader::is_asked_for() => sleep(options, Vec::new()),
@@ -225,10 +235,12 @@ pub fn wake() {
     let errno = errno();
     {
         let _internal = Internal::enter();
+        limits::make_room();
         tracehound_lifecycle::start(options.clone(), given.clone(), None);
         hook_inside_allocators();
         tracehound_lifecycle::prepare_unwinder();
         tracehound_lifecycle::start_writer();
+        limits::settle();
     }
     set_errno(errno);
     attach::tracehound_attach.dormant.store(0, Ordering::Release);

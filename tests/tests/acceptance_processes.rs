@@ -1,9 +1,12 @@
 //! Processes: whatever a program does to make, replace, leave or end a process, it does as without us, and the
 //! recording of the first process is its own alone.
 
+use std::process::Command;
+
+use tempfile::TempDir;
 use tracehound_tests::ground_truth::{Case, agrees};
 use tracehound_tests::ledger::{Ledger, amount};
-use tracehound_tests::{compile, functions, json, number};
+use tracehound_tests::{compile, functions, json, library, number};
 
 #[test]
 fn children_by_fork_are_neither_recorded_nor_harmed() {
@@ -28,6 +31,13 @@ fn fork_handlers_may_allocate() {
 #[test]
 fn vfork_borrows_the_parents_memory() {
     agrees("vfork.c", &[]);
+}
+
+/// The child has an id of its own, which is gone when the thread goes on that has lent it everything.
+#[test]
+fn a_thread_whose_first_event_is_its_vforked_childs_is_recorded_to_its_end() {
+    agrees("vfork_first.c", &[]);
+    agrees("vfork_first.c", &["exec"]);
 }
 
 #[test]
@@ -329,6 +339,44 @@ fn users_and_groups_change_with_capabilities_kept_and_dropped() {
 fn a_program_limits_and_locks_its_own_memory() {
     for way in ["addresses", "data", "process", "locked", "small"] {
         Case::new("memory_limits.c").args(&[way]).agrees();
+    }
+}
+
+/// How much memory a program gets, in MiB, under a limit that a shell has set before, and what was said.
+fn left_under(limit: &str, preload: &str) -> (u64, String, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("ulimit {limit} && exec env LD_PRELOAD={preload} {}", compile("memory_left.c", &[]).display());
+    let output = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{limit}: {:?}, {said}", output.status);
+    (String::from_utf8_lossy(&output.stdout).trim().parse().unwrap(), said, folder)
+}
+
+#[test]
+fn a_limit_from_before_the_start_is_the_programs() {
+    let library = library();
+    // The library itself has 17 MiB of addresses, and what it has needed to find out.
+    const LOADED: u64 = 28;
+    for kibibytes in [22_000_u64, 40_000, 100_000, 200_000, 1_000_000, 4_000_000] {
+        for what in ["v", "d", "Sv", "Sd"] {
+            let limit = format!("-{what} {kibibytes}");
+            let (plain, _, _) = left_under(&limit, "");
+            let (left, said, folder) = left_under(&limit, library.to_str().unwrap());
+            let is_recorded = std::fs::read_dir(folder.path()).unwrap().next().is_some();
+            println!(
+                "{limit}: {plain} MiB, with the recorder {left}, {}",
+                if is_recorded { "recorded" } else { "not" }
+            );
+            if is_recorded {
+                // A hard limit is raised by root alone.
+                let least = if what.starts_with('S') { plain } else { plain * 2 / 3 };
+                assert!(left >= least && said.is_empty(), "{limit}: {plain} MiB, then {left}: {said}");
+            } else {
+                assert!(said.lines().count() == 1 && said.contains("runs unrecorded"), "{limit}: {said}");
+                assert!(left + LOADED >= plain, "{limit}: {plain} MiB, then {left}");
+                assert!(!what.starts_with('S'), "{limit}: a soft limit makes room");
+            }
+        }
     }
 }
 

@@ -157,6 +157,10 @@ fn damaged_and_empty_recordings_are_checked_and_mistakes_named() {
     let cut = check(folder, &["--max-leaked", "1g", "--json", "cut.bin"]);
     let report: Value = serde_json::from_slice(&cut.stdout).expect("JSON");
     assert_eq!((cut.status.code(), &report["complete"]), (Some(0), &false.into()));
+    assert!(
+        report["checks"][0]["why"].as_str().is_some_and(|why| why.contains("were live at its last event")),
+        "{report:#}"
+    );
     let empty = trace(compile("nothing.c", &["-O1"]), &[], &[]);
     let limits = ["--max-leaked", "0", "--max-peak", "0", "--max-temporary", "0", "--max-block", "0"];
     assert_eq!(check(folder, &[&limits[..], &[&file_of(&empty)]].concat()).status.code(), Some(0));

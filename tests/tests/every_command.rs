@@ -167,6 +167,53 @@ fn those_of_running_and_of_killed_programs() {
     ask_everything(&recording, Some("the program was killed"));
 }
 
+/// A recording cannot be made again: nothing else is written in its place.
+#[test]
+fn a_recording_is_never_overwritten() {
+    let traced = trace(compile("five.c", &[]), &[], &[]);
+    let (folder, file) = (traced.folder.path(), traced.recording());
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let before = std::fs::read(&file).unwrap();
+    let exports = EXPORT_FORMATS.iter().filter(|format| **format != "parquet");
+    let mut commands: Vec<Vec<&str>> =
+        exports.map(|format| vec!["export", "--format", format, name, "-o", name]).collect();
+    commands.extend([vec!["report", name, "-o", name], vec!["flamegraph", name, "-o", name]]);
+    commands.extend(["--junit", "--markdown"].map(|what| vec!["check", name, "--max-leaked", "1g", what, name]));
+    commands.push(vec!["bundle", name, "-o", name]);
+    for command in commands {
+        let output = run(folder, &command);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains("name another file"), "{command:?}: {said}");
+        assert!(std::fs::read(&file).unwrap() == before, "{command:?}");
+    }
+}
+
+/// A recording that has filled its disk is read where it lies: its index goes elsewhere.
+#[test]
+fn a_recording_on_a_full_disk_can_be_read() {
+    let traced = trace(compile("five.c", &[]), &[], &[]);
+    let folder = traced.folder.path();
+    std::fs::copy(traced.recording(), folder.join("five.dat")).unwrap();
+    let script = "mount -t tmpfs -o size=16k none full || exit 77; cp five.dat full/ || exit 77; cd full; \
+                  head -c 100000 /dev/zero > rest 2>/dev/null; exec \"$0\" info --json five.dat";
+    std::fs::create_dir(folder.join("full")).unwrap();
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script])
+        .arg(tracehound_tests::heaptrace())
+        .current_dir(folder)
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    if output.status.code() == Some(77) || said.starts_with("unshare") {
+        println!("not tested: no file system can be mounted here");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    let info: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(info["allocations"]["count"], 5, "{info:#}");
+}
+
 #[test]
 fn a_closed_pipe_is_no_reason_to_complain() {
     let traced = trace(compile("exported.cpp", &["-O2"]), &[], &[]);

@@ -45,6 +45,18 @@ fn what_is_collected_is_what_was_recorded() {
     assert_eq!(std::fs::read_dir(fleet.spool()).unwrap().filter(|e| e.as_ref().unwrap().path().is_file()).count(), 0);
     let url = format!("{}/raw/{}.dat", fleet.store, id(&stored[0]));
     assert_eq!(json(&["info"], Path::new(&url)), json(&["info"], &stored[0]));
+
+    // An answer from a part of them says so, unless the question leaves the others out.
+    let mut folders = Command::new("find");
+    folders.arg(fleet.stored()).args(["-name", &format!("recording={}", id(&stored[0]))]);
+    let asked = |more: &[&str]| {
+        let output = Command::new(heaptrace()).args(["fleet", "top", &fleet.store]).args(more).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert_eq!(asked(&[]), "");
+    assert!(folders.args(["-prune", "-exec", "rm", "-r", "{}", "+"]).status().unwrap().success());
+    assert!(asked(&[]).contains("1 whole recordings have no tables yet"), "{}", asked(&[]));
 }
 
 #[test]

@@ -95,6 +95,12 @@ fn stacks_through_javascript_have_its_functions() {
         assert!(!["JS:", "LazyCompile:", "Function:"].iter().any(|tag| function.starts_with(tag)), "{frame}");
         assert!(!function.starts_with("Builtin:") || frame["language"].is_null(), "{frame}");
     }
+    // The answer to "who" is a function of the program's, and none of V8's or Node's.
+    let sites = ask(&["sites"], &path);
+    for site in &sites["sites"].as_array().unwrap()[..2] {
+        let by = site["function"].as_str().unwrap_or_default();
+        assert!(["packNumbered", "handleRequest"].contains(&by), "{site:#}");
+    }
     let exported = export(&path, &folder, "folded");
     assert!(exported.contains("handleRequest;packNumbered;"), "{}", &exported[..exported.len().min(4000)]);
     // Other tools draw it by its language, and find its place.
@@ -327,7 +333,10 @@ static __attribute__((noinline)) void keep_in_c(int number) { kept[number & 4095
 */
 import \"C\"
 func keepNumbered(number int) { C.keep_in_c(C.int(number)) }
+//go:noinline
+func keepByMalloc() { for number := 0; number < 100; number++ { C.malloc(500001) } }
 func main() {
+	keepByMalloc()
 	done := make(chan bool)
 	for worker := 0; worker < 2; worker++ {
 		go func() {
@@ -365,6 +374,9 @@ fn gos_functions_are_known_by_their_module() {
             "{name}: {:?}",
             go.iter().find(|frame| frame["language"] != "go")
         );
+        // What calls malloc of C by cgo is the function of Go's, and nothing that is between.
+        let sites = ask(&["sites"], &path);
+        assert_eq!(sites["sites"][0]["function"], "main.keepByMalloc", "{:#}", sites["sites"][0]);
         let c = frame_of(&events, "keep_in_c").expect("C's function");
         assert_eq!(c["language"], if name == "whole" { json!("c") } else { json!(null) }, "{name}: {c}");
         assert_eq!(missing_frames(&path), [""; 0], "{name}");

@@ -89,6 +89,35 @@ fn stacks_of_any_size_and_the_programs_own_break_have_their_rows() {
     assert!(number(&ledger, "/returnable_by_trim_bytes") < MIB, "{ledger:#}");
 }
 
+/// The sentence names what the memory is, whatever it is; and a file's mapping is the program's where it was written to.
+#[test]
+fn memory_of_no_allocator_has_its_sentence() {
+    let program = compile("resident_other.c", &["-O1", "-g", &include()]);
+    for (what, key, child, words) in [
+        ("variables", "modules", "", "are static variables, most of them resident_other"),
+        ("copy", "mappings", "/copied", "mappings that the program made itself"),
+        ("zero", "mappings", "/dev/zero", "mappings that the program made itself"),
+        ("direct", "other", "", "that nobody was seen to map"),
+    ] {
+        let traced = trace(&program, &[what], &[]);
+        let ledger = memory(&traced.recording(), "here");
+        assert!(row(&ledger, key) >= 30 * MIB && row(&ledger, key) < 33 * MIB, "{what}: {ledger:#}");
+        assert!(row(&ledger, "files") < MIB, "{what}: {ledger:#}");
+        assert!(ledger["why"].as_str().is_some_and(|why| why.contains(words)), "{what}: {}", ledger["why"]);
+        let of_key = ledger["rows"].as_array().unwrap().iter().find(|row| row["key"] == key).unwrap();
+        let name = of_key["children"][0]["name"].as_str().unwrap_or_default();
+        assert!(name.ends_with(child), "{what}: {name}");
+        if !child.is_empty() {
+            let output = tracehound_tests::ask(&["memory", "--at", "here"], &traced.recording());
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(
+                text.lines().any(|line| line.contains("mapped by the program itself") && line.contains(child)),
+                "{text}"
+            );
+        }
+    }
+}
+
 #[test]
 fn tens_of_thousands_of_mappings() {
     let traced = trace(resident_program(), &["15000"], &[]);

@@ -56,6 +56,7 @@ use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::chunk;
 use tracehound_shared::clock;
 use tracehound_shared::gate;
+use tracehound_shared::heap;
 use tracehound_shared::lock::Lock;
 use tracehound_shared::log;
 use tracehound_shared::pool::Pool;
@@ -66,6 +67,8 @@ use tracehound_shared::threads::ThreadTable;
 
 /// Call-tree nodes that the recorder has room for; their memory is committed as they are made.
 const MAX_NODES: u32 = 1 << 24;
+/// Where limits leave less memory than this, the recorder would take more than a third of it.
+const LEAST_ROOM: u64 = 256 << 20;
 
 /// Starts recording in this process: creates the files and opens the gate. Without success the gate lets everything
 /// pass, and one line on stderr has the reason. Needs memory and files only, nothing of libc that constructors set up.
@@ -78,6 +81,7 @@ pub fn start(options: LaunchOptions, given: Vec<String>, inherited: Option<&Inhe
         Err(text) => {
             log::error(&format!("{text}; the program runs unrecorded"));
             gate::set(gate::PASS);
+            heap::give_reserve_back();
         }
     }
 }
@@ -97,9 +101,17 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
         Beginning::Attached(output) => (None, Some(output)),
     };
     let is_attached = opened.is_some();
+    let room = sys::memory_room();
+    if room < LEAST_ROOM {
+        return Err(format!(
+            "limits leave the process {} MiB of memory (ulimit -v, ulimit -d), of which the recorder would take more than a third",
+            room >> 20
+        ));
+    }
     let forked_from = inherited.map(|inherited| inherited.from.clone());
     let signals = sys::SignalsBlocked::new();
     tracehound_unwind::init();
+    tracehound_record::attach::note_first_thread();
     let source = clock::init();
     let pid = sys::process_id();
     let executable = own_link(c"/proc/thread-self/exe", c"/proc/self/exe");
@@ -127,8 +139,9 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
             sys::close(fd);
         }
     };
-    let max_nodes = nodes_within_limits();
-    let chunks = u32::try_from(options.buffer_bytes / chunk::SLOT_BYTES as u64).unwrap_or(u32::MAX).max(2);
+    let max_nodes = nodes_within(room);
+    let buffer_bytes = options.buffer_bytes.min(room / 16);
+    let chunks = u32::try_from(buffer_bytes / chunk::SLOT_BYTES as u64).unwrap_or(u32::MAX).max(2);
     let owner = Owner {
         pid,
         recording_id,
@@ -239,10 +252,9 @@ fn own_link(by_thread: &core::ffi::CStr, by_process: &core::ffi::CStr) -> Vec<u8
     sys::read_link(by_thread).or_else(|_| sys::read_link(by_process)).unwrap_or_default()
 }
 
-/// Nodes for which address space is taken: fewer under a limit of the address space, which is the program's.
-fn nodes_within_limits() -> u32 {
-    let limit = sys::resource_limit(sys::Resource::As);
-    let nodes = limit / 16 / (CallTree::NODE_BYTES as u64 + 16);
+/// Nodes for which address space is taken: fewer where limits leave little, which is the program's.
+fn nodes_within(room: u64) -> u32 {
+    let nodes = room / 16 / (CallTree::NODE_BYTES as u64 + 16);
     u32::try_from(nodes).unwrap_or(u32::MAX).clamp(1 << 16, MAX_NODES)
 }
 

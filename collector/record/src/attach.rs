@@ -1,12 +1,12 @@
 //! A thread's first event and its end.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use tracehound_format::options;
 
 use tracehound_shared::clock;
 use tracehound_shared::gate;
-use tracehound_shared::session;
+use tracehound_shared::session::{self, Session};
 use tracehound_shared::sys;
 use tracehound_shared::thread::{EVENT, IDLE, ThreadContext, life};
 use tracehound_unwind::room;
@@ -18,6 +18,31 @@ pub fn engine(options: &options::LaunchOptions) -> UnwindEngine {
         options::UnwinderChoice::Auto | options::UnwinderChoice::Cached => UnwindEngine::Cached,
         options::UnwinderChoice::Libunwind => UnwindEngine::LibUnwind,
         options::UnwinderChoice::FramePointer => UnwindEngine::FramePointer,
+    }
+}
+
+/// Where the first thread's storage is; 0: not known.
+static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
+
+/// At the beginning of a recording: the calling thread may be the process's first one.
+pub fn note_first_thread() {
+    let is_first = sys::thread_id() == sys::process_id();
+    FIRST_THREAD.store(if is_first { storage() } else { 0 }, Ordering::Relaxed);
+}
+
+fn storage() -> usize {
+    core::ptr::from_ref(gate::slot()).addr()
+}
+
+/// The kernel's id of the thread that the calling thread's storage belongs to; 0 where that is not known. A child by vfork
+/// has the storage of the thread that waits for it, and an id of its own that is soon gone.
+pub fn os_thread(session: &Session) -> u32 {
+    if sys::process_id() == session.pid {
+        sys::thread_id()
+    } else if FIRST_THREAD.load(Ordering::Relaxed) == storage() {
+        session.pid
+    } else {
+        0
     }
 }
 
@@ -36,7 +61,7 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
         return None;
     };
     let id = session.threads.new_id();
-    context.os_thread.store(sys::thread_id(), Ordering::Relaxed);
+    context.os_thread.store(os_thread(session), Ordering::Relaxed);
     context.state.store(EVENT, Ordering::Relaxed);
     context.inner.store(IDLE, Ordering::Relaxed);
     context.parked.store(0, Ordering::Relaxed);

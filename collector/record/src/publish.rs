@@ -256,6 +256,9 @@ fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, ti
     context.taken_at.store(session.pool.flushes.load(Ordering::Relaxed), Ordering::Relaxed);
     let first = context.next_record.load(Ordering::Relaxed);
     let mut at = chunk.first_address();
+    if context.os_thread.load(Ordering::Relaxed) == 0 {
+        context.os_thread.store(attach::os_thread(session), Ordering::Relaxed);
+    }
     chunk.open(context.id.load(Ordering::Relaxed), context.os_thread.load(Ordering::Relaxed), first);
     let lost = context.lost_unreported.swap(0, Ordering::Relaxed);
     if lost > 0 {

@@ -60,6 +60,28 @@ fn from_reserve(layout: Layout) -> *mut u8 {
     }
 }
 
+/// Pages of the reserve for the bundled jemalloc itself, which ends the process where the kernel has none for its first
+/// tables: aligned as its extents want it.
+#[cold]
+pub fn pages_of_reserve(bytes: usize) -> Option<*mut u8> {
+    const PAGE: usize = 4096;
+    const EXTENT: usize = 2 << 20;
+    let align = if bytes.is_multiple_of(EXTENT) { EXTENT } else { PAGE };
+    let pages = from_reserve(Layout::from_size_align(bytes.checked_next_multiple_of(PAGE)?, align).ok()?);
+    (!pages.is_null()).then_some(pages)
+}
+
+/// Nothing will be recorded: what is left of the reserve goes back to the kernel, whose limits count it.
+pub fn give_reserve_back() {
+    const PAGE: usize = 4096;
+    let used = RESERVE_USED.swap(RESERVE_BYTES, Ordering::Relaxed).next_multiple_of(PAGE);
+    if used < RESERVE_BYTES {
+        let rest = (RESERVE.0.get() as usize + used) as *mut u8;
+        // SAFETY: whole pages of ours that were never handed out, and never will be.
+        unsafe { super::sys::unmap_unlisted(rest, RESERVE_BYTES - used) };
+    }
+}
+
 /// `block`; or a block of the reserve where it is null.
 #[inline]
 fn or_reserve(block: *mut u8, layout: Layout) -> *mut u8 {

@@ -104,8 +104,17 @@ impl Where {
             until: self.until.clone(),
         };
         let set = DataSet::open(store, scope).await?;
+        // An answer from a part of the recordings says so.
+        let waiting = set.without_tables().await?;
         if set.recordings.is_empty() {
-            bail!("no matching recording in {} has tables; `heaptrace fleet pack` writes tables", self.store);
+            let waiting = if waiting > 0 { format!(", {waiting} have none yet") } else { String::new() };
+            bail!("no matching recording in {} has tables{waiting}; `heaptrace fleet pack` writes tables", self.store);
+        }
+        if waiting > 0 {
+            eprintln!(
+                "heaptrace: {waiting} whole recordings have no tables yet and are not in this answer: a collector writes them, \
+                 and so does `heaptrace fleet pack`"
+            );
         }
         Ok(set)
     }
@@ -242,7 +251,7 @@ fn today() -> String {
 }
 
 /// A day by its number since 1970 (Hinnant's algorithm).
-fn day_of(days: u64) -> String {
+pub(crate) fn day_of(days: u64) -> String {
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let in_era = shifted % 146_097;

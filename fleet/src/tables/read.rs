@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use tracehound_index::program::CodeKind;
 
 use super::{RECORDINGS, ROOT, unescape, value_of};
+use crate::labels::Collected;
 use crate::store::Store;
 
 /// Objects that are read at once.
@@ -50,6 +51,16 @@ pub struct Scope {
 }
 
 impl Scope {
+    /// Whether a recording is in it that has no tables yet.
+    fn has_collected(&self, about: &Collected) -> bool {
+        let is = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
+        let day = crate::ask::day_of(about.started_unix_ns / 1_000_000_000 / 86_400);
+        is(&self.service, &about.service)
+            && is(&self.version, &about.version)
+            && self.since.as_deref().is_none_or(|since| day.as_str() >= since)
+            && self.until.as_deref().is_none_or(|until| day.as_str() <= until)
+    }
+
     fn has(&self, path: &str) -> bool {
         let is = |wanted: &Option<String>, key: &str| {
             wanted.as_ref().is_none_or(|wanted| value_of(path, key).is_some_and(|value| unescape(value) == *wanted))
@@ -98,6 +109,25 @@ impl<'a> DataSet<'a> {
         rows.sort_by(|a, b| (a.started_unix_ns, &a.id).cmp(&(b.started_unix_ns, &b.id)));
         set.recordings = rows;
         Ok(set)
+    }
+
+    /// How many whole recordings of the store have no tables yet, and would be in the set if they had.
+    ///
+    /// # Errors
+    /// When the store does not answer, or what it knows of a recording cannot be read.
+    pub async fn without_tables(&self) -> Result<usize> {
+        let mut packed: BTreeSet<String> =
+            self.compacted.values().flat_map(|state| state.recordings.iter().cloned()).collect();
+        for (name, _) in self.store.list(&format!("{ROOT}/{RECORDINGS}")).await? {
+            packed.extend(value_of(&name, "recording").map(str::to_owned));
+        }
+        let mut count = 0;
+        for id in self.store.whole().await? {
+            if !packed.contains(&id) && self.scope.has_collected(&self.store.about(&id).await?) {
+                count += 1;
+            }
+        }
+        Ok(count)
     }
 
     /// The files of a table that count: of recordings as they came, and of compacted days.

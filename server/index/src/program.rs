@@ -12,8 +12,10 @@
 pub enum CodeKind {
     /// The program's own, or a library's that is no standard library.
     Program,
-    /// Of a package that an installer of Python or JavaScript has put there: numpy, Django, express.
+    /// Of a package that an installer of its language has put there: numpy, Django, express, serde.
     Package,
+    /// Of the runtime that carries out a program: V8 and Node around JavaScript, Go's scheduler around C.
+    Runtime,
     /// Code without a name.
     Nameless,
     /// It hands out memory under another name.
@@ -27,13 +29,14 @@ pub enum CodeKind {
 pub struct BestFrame<T> {
     program: Option<T>,
     package: Option<T>,
+    runtime: Option<T>,
     nameless: Option<T>,
     wrapper: Option<T>,
 }
 
 impl<T: Copy> Default for BestFrame<T> {
     fn default() -> Self {
-        Self { program: None, package: None, nameless: None, wrapper: None }
+        Self { program: None, package: None, runtime: None, nameless: None, wrapper: None }
     }
 }
 
@@ -56,6 +59,7 @@ impl<T: Copy> BestFrame<T> {
         match kind {
             CodeKind::Program => Some(&mut self.program),
             CodeKind::Package => Some(&mut self.package),
+            CodeKind::Runtime => Some(&mut self.runtime),
             CodeKind::Nameless => Some(&mut self.nameless),
             CodeKind::Wrapper => Some(&mut self.wrapper),
             CodeKind::Library => None,
@@ -65,7 +69,7 @@ impl<T: Copy> BestFrame<T> {
     /// The program's function; `None` if all frames are of standard libraries.
     #[must_use]
     pub fn best(self) -> Option<T> {
-        self.program.or(self.package).or(self.nameless).or(self.wrapper)
+        self.program.or(self.package).or(self.runtime).or(self.nameless).or(self.wrapper)
     }
 
     /// No frame further out can be better.
@@ -89,7 +93,10 @@ pub fn program_frame(kinds: impl IntoIterator<Item = CodeKind>) -> Option<usize>
 }
 
 /// Sources of standard libraries.
-const SOURCES: [&str; 5] = ["/rustc/", "/usr/include/", "/usr/lib/", "./csu/", "../sysdeps/"];
+const SOURCES: [&str; 6] = ["/rustc/", "/rust/deps/", "/usr/include/", "/usr/lib/", "./csu/", "../sysdeps/"];
+/// Folders that installers put packages into: pip, npm, Cargo, Go.
+const PACKAGES: [&str; 5] =
+    ["/site-packages/", "/dist-packages/", "/node_modules/", "/registry/src/index.crates.io-", "/pkg/mod/"];
 /// Rust's standard library as `rustup component add rust-src` puts it into somebody's home.
 const RUST_SOURCES: &str = "/rustlib/src/rust/library/";
 const MODULES: [&str; 5] = ["libc.so", "ld-linux", "libstdc++.so", "libgcc_s.so", "libpthread.so"];
@@ -97,8 +104,11 @@ const MODULES: [&str; 5] = ["libc.so", "ld-linux", "libstdc++.so", "libgcc_s.so"
 const CPP: [&str; 2] = ["std::", "__gnu_cxx::"];
 const RUST: [&str; 4] = ["alloc::", "core::", "std::", "hashbrown::"];
 
+/// What calls `main`, where its source is not known.
+const STARTS: [&str; 4] = ["_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main"];
+
 /// How names of wrappers end, after [`MODIFIERS`] were taken off: in lower case, words joined.
-const SUFFIXES: [&str; 7] = ["alloc", "allocate", "memalign", "strdup", "strndup", "memdup", "operatornew"];
+const SUFFIXES: [&str; 8] = ["alloc", "allocate", "memalign", "strdup", "strndup", "memdup", "operatornew", "mmap"];
 
 /// What names of functions that release memory end with.
 const RELEASING: [&str; 3] = ["dealloc", "deallocate", "unalloc"];
@@ -228,10 +238,10 @@ const CONSTRUCTORS: [&str; 23] = [
 const CONSTRUCTOR_SUFFIXES: [&str; 4] = ["_New", "_NewVar", "_GC_New", "_GC_NewVar"];
 
 impl CodeKind {
-    /// Of a standard library, or a wrapper.
+    /// Of a standard library or a runtime, or a wrapper.
     #[must_use]
     pub const fn is_library(self) -> bool {
-        matches!(self, Self::Library | Self::Wrapper)
+        matches!(self, Self::Library | Self::Runtime | Self::Wrapper)
     }
 
     /// The kind of a function, by its name, the file that it is declared in and its module's file name.
@@ -243,13 +253,33 @@ impl CodeKind {
         };
         let is_library = module.is_some_and(|module| MODULES.iter().any(|library| module.starts_with(library)))
             || file.is_some_and(in_sources)
-            || file.is_none() && function.is_some_and(in_standard_library);
+            || file.is_none() && function.is_some_and(|name| STARTS.contains(&name) || in_standard_library(name));
         match function {
             _ if is_library => Self::Library,
             None => Self::Nameless,
             Some(name) if is_wrapper(name) => Self::Wrapper,
             Some(_) if file.is_some_and(|file| is_installed(file) || is_command(file)) => Self::Package,
             Some(_) => Self::Program,
+        }
+    }
+
+    /// The same, of a function with this name in an executable or library of Node's: all of it is the runtime's.
+    #[must_use]
+    pub const fn in_node(self) -> Self {
+        if matches!(self, Self::Program) { Self::Runtime } else { self }
+    }
+
+    /// The same, of a function with this name that Go's linker has put in: what cgo generates for calls of C passes memory on.
+    #[must_use]
+    pub fn in_go(self, name: Option<&str>) -> Self {
+        match name {
+            Some(name) if self == Self::Program && (name.contains("_Cfunc_") || name.contains("_cgo_")) => {
+                Self::Wrapper
+            }
+            Some(name) if self == Self::Program && (name.starts_with("runtime.") || name == "runtime/cgo") => {
+                Self::Runtime
+            }
+            _ => self,
         }
     }
 
@@ -262,7 +292,7 @@ impl CodeKind {
 
 /// Whether a path is below a folder that packages are installed in.
 fn is_installed(path: &str) -> bool {
-    ["/site-packages/", "/dist-packages/", "/node_modules/"].iter().any(|folder| path.contains(folder))
+    PACKAGES.iter().any(|folder| path.contains(folder))
 }
 
 /// Whether a file is a command that came with a package, such as `bin/pytest`.
@@ -527,6 +557,12 @@ mod tests {
         assert_eq!(of("/usr/lib/python3/dist-packages/apt/cache.py"), CodeKind::Package);
         assert_eq!(of("/srv/app/node_modules/express/lib/router.js"), CodeKind::Package);
         assert_eq!(of("/v/bin/pytest"), CodeKind::Package);
+        assert_eq!(
+            of("/h/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/serde-1.0.1/src/de.rs"),
+            CodeKind::Package
+        );
+        assert_eq!(of("/h/go/pkg/mod/github.com/mattn/go-sqlite3@v1.14.0/sqlite3.go"), CodeKind::Package);
+        assert_eq!(of("/rust/deps/hashbrown-0.15.5/src/raw/mod.rs"), CodeKind::Library);
         assert_eq!(of("/srv/bin/service.py"), CodeKind::Program);
         assert_eq!(of("/usr/local/lib/python3.13/json/decoder.py"), CodeKind::Library);
         assert_eq!(of("/srv/app/main.py"), CodeKind::Program);
@@ -534,6 +570,26 @@ mod tests {
         assert_eq!(CodeKind::Program.in_module(extension), CodeKind::Package);
         assert_eq!(CodeKind::Wrapper.in_module(extension), CodeKind::Wrapper);
         assert_eq!(CodeKind::Program.in_module("/srv/app/own.cpython-311-x86_64-linux-gnu.so"), CodeKind::Program);
+    }
+
+    #[test]
+    fn runtimes_are_no_program() {
+        assert_eq!(kind("node::Buffer::New(unsigned long)").in_node(), CodeKind::Runtime);
+        assert_eq!(kind("main").in_node(), CodeKind::Runtime);
+        assert_eq!(kind("uv__malloc").in_node(), CodeKind::Wrapper);
+        for (name, kind_there) in [
+            ("runtime.asmcgocall.abi0", CodeKind::Runtime),
+            ("runtime.cgocall", CodeKind::Runtime),
+            ("main._Cfunc__CMalloc", CodeKind::Wrapper),
+            ("main._cgo_cmalloc", CodeKind::Wrapper),
+            ("_cgo_1f2e_Cfunc__Cmalloc", CodeKind::Wrapper),
+            ("main.leak", CodeKind::Program),
+            ("example.com/app/runtime.Leak", CodeKind::Program),
+        ] {
+            assert_eq!(kind(name).in_go(Some(name)), kind_there, "{name}");
+        }
+        let start = |file| CodeKind::of(Some("_start"), file, Some("python3.12"));
+        assert_eq!((start(None), start(Some("boot.c"))), (CodeKind::Library, CodeKind::Program));
     }
 
     #[test]
@@ -555,9 +611,11 @@ mod tests {
 
     #[test]
     fn the_best_frame_is_found() {
-        use CodeKind::{Library, Nameless, Package, Program, Wrapper};
+        use CodeKind::{Library, Nameless, Package, Program, Runtime, Wrapper};
         for (kinds, at) in [
-            (&[Library, Package, Nameless, Program, Program][..], Some(3)),
+            (&[Wrapper, Nameless, Runtime, Runtime, Package, Runtime][..], Some(4)),
+            (&[Wrapper, Nameless, Runtime, Runtime], Some(2)),
+            (&[Library, Package, Nameless, Program, Program], Some(3)),
             (&[Nameless, Wrapper, Package, Library, Package], Some(2)),
             (&[Library, Wrapper, Nameless, Wrapper, Program, Program], Some(4)),
             (&[Program], Some(0)),

@@ -132,7 +132,6 @@ impl Recording {
     /// When it cannot be read or is no recording, when the index cannot be written anywhere, or when cancelled.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self, OpenError> {
         let read = |error| OpenError::Read { path: path.to_path_buf(), error };
-        let index = |error| OpenError::Index { path: path.to_path_buf(), error };
         let file = File::open(path).map_err(read)?;
         let metadata = file.metadata().map_err(read)?;
         if metadata.is_dir() {
@@ -146,16 +145,40 @@ impl Recording {
             IndexPlace::Auto => candidates(path, header.recording_id),
             IndexPlace::In(folder) => vec![folder.clone()],
         };
-        let kin = Kin::new(path, header.recording_id, &options);
+        let id = header.recording_id;
+        let mut left = places.as_slice();
+        loop {
+            match Self::open_in(path, &file, id, left, options.clone()) {
+                // A recording that has filled its disk is read, too.
+                Err(OpenError::Index { error, .. }) if is_full(&error) && left.len() > 1 => {
+                    let _ = Folder::discard_unfinished(&left[0]);
+                    left = &left[1..];
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// As [`Self::open`], with the index in the first of these places that can be written.
+    fn open_in(
+        path: &Path,
+        file: &File,
+        id: [u8; 16],
+        places: &[PathBuf],
+        options: OpenOptions,
+    ) -> Result<Self, OpenError> {
+        let index = |error| OpenError::Index { path: path.to_path_buf(), error };
+        let kin = Kin::new(path, id, &options);
         if !options.rebuild {
-            for place in &places {
-                if let Some(trace) = open_finished(path, &file, place, header.recording_id, &kin).map_err(index)? {
+            for place in places {
+                if let Some(trace) = open_finished(path, file, place, id, &kin).map_err(index)? {
                     return Ok(Self { trace: Arc::new(trace), growth: None });
                 }
             }
         }
-        let folder = Folder::claim(&places).map_err(index)?;
-        let mut growth = Growth::start(path, file, header.recording_id, folder, kin, options).map_err(index)?;
+        let folder = Folder::claim(places).map_err(index)?;
+        let file = file.try_clone().map_err(index)?;
+        let mut growth = Growth::start(path, file, id, folder, kin, options).map_err(index)?;
         let trace = growth.advance()?;
         let more = trace.facts().running;
         Ok(Self { trace: Arc::new(trace), growth: more.then(|| Box::new(growth)) })
@@ -209,6 +232,11 @@ impl Drop for Recording {
             let _ = growth.save();
         }
     }
+}
+
+/// Whether a disk, a quota or a limit on files leaves no room.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 pub(super) fn modified_ns(file: &File) -> u64 {

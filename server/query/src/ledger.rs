@@ -119,6 +119,12 @@ impl LedgerSums {
         self.rows.get(key).map_or(0, |row| row.bytes)
     }
 
+    /// Parts of a row of one kind, by name.
+    fn children(&self, key: &str, kind: &str) -> Vec<(&str, u64)> {
+        let all = self.rows.get(key).into_iter().flat_map(|row| &row.children);
+        all.filter(|((of, _), _)| *of == kind).map(|((_, name), bytes)| (name.as_str(), *bytes)).collect()
+    }
+
     fn total(&self) -> u64 {
         self.rows.values().map(|row| row.bytes).sum()
     }

@@ -95,8 +95,8 @@ impl FoundFrame {
 }
 
 /// Best first.
-const CODES: [CodeKind; 5] =
-    [CodeKind::Program, CodeKind::Package, CodeKind::Nameless, CodeKind::Wrapper, CodeKind::Library];
+const CODES: [CodeKind; 6] =
+    [CodeKind::Program, CodeKind::Package, CodeKind::Runtime, CodeKind::Nameless, CodeKind::Wrapper, CodeKind::Library];
 
 impl<'a> OwnFrames<'a> {
     /// For a recording, with these names.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::search_paths::chosen;
 use memmap2::Mmap;
 use object::read::elf::{ElfFile64, ProgramHeader};
-use object::{Endianness, Object, ObjectSection, ObjectSymbolTable};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable};
 use tracehound_api::modules::Symbols as Quality;
 use tracehound_format::meta::Segment;
 use tracehound_index::facts::ModuleFacts;
@@ -26,8 +26,17 @@ pub struct SymbolFiles {
     pub quality: Quality,
     /// Why they are not better, in words.
     pub note: Option<String>,
-    /// The file was made by Go's linker.
-    pub is_go: bool,
+    /// The runtime that is inside.
+    pub runtime: Option<Runtime>,
+}
+
+/// A language's runtime that is linked into programs, or is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runtime {
+    /// Go's linker has made the file.
+    Go,
+    /// Node: it has the functions that its native modules call.
+    Node,
 }
 
 /// A file with symbols.
@@ -51,7 +60,7 @@ pub(super) struct Elf {
     pub(super) has_symbols: bool,
     /// Its symbols are those for the loader.
     is_stripped: bool,
-    is_go: bool,
+    runtime: Option<Runtime>,
     pub(super) debug_link: Option<(PathBuf, u32)>,
     code: Vec<(u64, u64)>,
 }
@@ -63,7 +72,7 @@ pub fn locate(module: &ModuleFacts) -> SymbolFiles {
     }
     if module.is_interpreted() {
         let note = Some("functions of the program, whose names and lines are in the recording".to_owned());
-        return SymbolFiles { source: None, quality: Quality::Debug, note, is_go: false };
+        return SymbolFiles { source: None, quality: Quality::Debug, note, runtime: None };
     }
     let recorded = PathBuf::from(std::ffi::OsString::from_vec(module.path.clone()));
     let path = chosen().local(&recorded);
@@ -76,15 +85,25 @@ pub fn locate(module: &ModuleFacts) -> SymbolFiles {
     };
     let give_up = |quality, note: String| {
         if let Some(source) = elsewhere() {
-            return SymbolFiles { is_go: is_go(&source), source: Some(source), quality: Quality::Debug, note: None };
+            return SymbolFiles {
+                runtime: runtime_of(&source),
+                source: Some(source),
+                quality: Quality::Debug,
+                note: None,
+            };
         }
         match file_by_build_id(&module.build_id, |elf| elf.has_symbols) {
             Some(source) => {
                 let note =
                     format!("{note}; a copy of its symbol table is: functions without lines and inlined callers");
-                SymbolFiles { is_go: is_go(&source), source: Some(source), quality: Quality::Table, note: Some(note) }
+                SymbolFiles {
+                    runtime: runtime_of(&source),
+                    source: Some(source),
+                    quality: Quality::Table,
+                    note: Some(note),
+                }
             }
-            None => SymbolFiles { source: None, quality, note: Some(note), is_go: false },
+            None => SymbolFiles { source: None, quality, note: Some(note), runtime: None },
         }
     };
     let file = match open(&path) {
@@ -101,14 +120,14 @@ pub fn locate(module: &ModuleFacts) -> SymbolFiles {
     if let Some(note) = mismatch(module, &elf) {
         return give_up(Quality::Mismatch, note);
     }
-    let is_go = elf.is_go;
+    let runtime = elf.runtime;
     let itself = SymbolFile::File { path: path.clone(), identity };
     if elf.has_debug {
-        return SymbolFiles { source: Some(itself), quality: Quality::Debug, note: unchecked(module), is_go };
+        return SymbolFiles { source: Some(itself), quality: Quality::Debug, note: unchecked(module), runtime };
     }
     let separate = debug_file_by_link(&path, &elf).or_else(elsewhere);
     if let Some(source) = separate {
-        return SymbolFiles { source: Some(source), quality: Quality::Debug, note: unchecked(module), is_go };
+        return SymbolFiles { source: Some(source), quality: Quality::Debug, note: unchecked(module), runtime };
     }
     if elf.has_symbols {
         let note = if elf.is_stripped {
@@ -116,13 +135,13 @@ pub fn locate(module: &ModuleFacts) -> SymbolFiles {
         } else {
             "the file has a symbol table but no debug information: functions without lines and inlined callers"
         };
-        SymbolFiles { source: Some(itself), quality: Quality::Table, note: Some(note.into()), is_go }
+        SymbolFiles { source: Some(itself), quality: Quality::Table, note: Some(note.into()), runtime }
     } else {
         SymbolFiles {
             source: None,
             quality: Quality::None,
             note: Some("the file is stripped: it has no symbols".into()),
-            is_go,
+            runtime,
         }
     }
 }
@@ -191,7 +210,16 @@ pub(super) fn inspect(bytes: &[u8]) -> Option<Elf> {
         build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
         has_debug: has(".debug_info") || has(".zdebug_info"),
         has_symbols: symbols || dynamic || has(".gnu_debugdata"),
-        is_go: elf.section_by_name(".go.buildinfo").is_some(),
+        runtime: if elf.section_by_name(".go.buildinfo").is_some() {
+            Some(Runtime::Go)
+        } else if elf
+            .dynamic_symbols()
+            .any(|symbol| symbol.is_definition() && symbol.name() == Ok("napi_create_object"))
+        {
+            Some(Runtime::Node)
+        } else {
+            None
+        },
         is_stripped: !symbols && !has(".gnu_debugdata"),
         debug_link: elf
             .gnu_debuglink()
@@ -231,9 +259,9 @@ fn file_by_build_id(build_id: &[u8], suits: impl Fn(&Elf) -> bool) -> Option<Sym
     })
 }
 
-fn is_go(source: &SymbolFile) -> bool {
-    let SymbolFile::File { path, .. } = source else { return false };
-    open(path).ok().flatten().is_some_and(|(elf, _)| elf.is_go)
+fn runtime_of(source: &SymbolFile) -> Option<Runtime> {
+    let SymbolFile::File { path, .. } = source else { return None };
+    open(path).ok().flatten().and_then(|(elf, _)| elf.runtime)
 }
 
 /// A debug file of the same build id in the folders that the user named, by path or by name.
@@ -283,10 +311,10 @@ fn vdso(module: &ModuleFacts) -> SymbolFiles {
     let ours = vdso_bytes();
     let build_id = ours.as_deref().and_then(inspect).and_then(|elf| elf.build_id);
     if build_id.as_ref().is_some_and(|id| *id == module.build_id) {
-        SymbolFiles { source: Some(SymbolFile::Vdso), quality: Quality::Table, note: None, is_go: false }
+        SymbolFiles { source: Some(SymbolFile::Vdso), quality: Quality::Table, note: None, runtime: None }
     } else {
         let note = "the vdso belongs to the kernel that the program ran on, which is another one than this machine's";
-        SymbolFiles { source: None, quality: Quality::Mismatch, note: Some(note.into()), is_go: false }
+        SymbolFiles { source: None, quality: Quality::Mismatch, note: Some(note.into()), runtime: None }
     }
 }
 

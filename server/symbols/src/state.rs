@@ -14,7 +14,7 @@ use tracehound_index::program::CodeKind;
 use tracehound_index::symbols::{FileId, FunctionFacts, FunctionId, LocationId, SymbolFrame};
 
 use super::generated::{GeneratedFunction, GeneratedPlace};
-use super::locate::{SymbolFile, SymbolFiles};
+use super::locate::{Runtime, SymbolFile, SymbolFiles};
 use super::perf_map::PerfMap;
 use super::resolve::{self, ResolvedFunctions};
 use super::{bundle, cache};
@@ -225,13 +225,16 @@ impl Symbolization {
         let recorded = module.and_then(|module| trace.modules().get(module as usize));
         let path = recorded.map_or("".into(), |module| String::from_utf8_lossy(&module.path));
         let is_interpreter = module.is_some_and(|module| trace.interpreter().has_module(module));
+        let is_of = |runtime| located.is_some_and(|known| known.located.runtime == Some(runtime));
         let kind = match CodeKind::of(name, file, located.map(|known| &*known.name)).in_module(&path) {
             CodeKind::Program if is_interpreter => CodeKind::Library,
+            kind if is_of(Runtime::Node) => kind.in_node(),
+            kind if is_of(Runtime::Go) => kind.in_go(name),
             kind => kind,
         };
         let language = if recorded.is_some_and(ModuleFacts::is_interpreted) {
             Some(SourceLanguage::Python)
-        } else if located.is_some_and(|known| known.located.is_go) {
+        } else if is_of(Runtime::Go) {
             SourceLanguage::in_go_module(name, file)
         } else {
             SourceLanguage::of(name, file)

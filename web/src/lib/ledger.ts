@@ -80,7 +80,7 @@ export function ledgerText(key: string): LedgerText {
 
 const BESIDE: Record<string, string> = {
   swapped: "Swapped out",
-  live_untouched: "Live blocks never touched",
+  live_untouched: "Live blocks never touched, or given back",
   free_not_resident: "Free and not resident",
   huge_pages: "Resident in huge pages",
   lazy_free: "Given back, not yet taken (MADV_FREE)",

@@ -146,6 +146,7 @@ table! {
         user_id: Start [SYS_geteuid()],
         process_exists: Start [SYS_kill()],
         resource_limit: Start [SYS_prlimit64()],
+        memory_room: Start [SYS_prlimit64(), SYS_openat(CWD, 0, OPEN), SYS_pread64(), SYS_close()],
         set_thread_name: Start [SYS_prctl(libc::PR_SET_NAME)],
         own_directory: Start [SYS_unshare(libc::CLONE_FS)],
         own_descriptor_table: Start [

@@ -75,6 +75,27 @@ pub fn resource_limit(resource: Resource) -> u64 {
     rustix::process::getrlimit(resource).current.unwrap_or(u64::MAX)
 }
 
+/// Bytes of memory that limits of the process leave: of addresses, and of memory that is its alone and can be written. Without
+/// limits, or where /proc does not say what it has, all that there is. Allocates nothing.
+pub fn memory_room() -> u64 {
+    let limits = [Resource::As, Resource::Data].map(resource_limit);
+    if limits == [u64::MAX; 2] {
+        return u64::MAX;
+    }
+    let mut text = [0_u8; 256];
+    let Ok(file) = super::open_at(libc::AT_FDCWD, c"/proc/self/statm", libc::O_RDONLY, 0) else { return u64::MAX };
+    let read = super::read_at(file, &mut text, 0);
+    super::close(file);
+    let text = read.ok().and_then(|len| text.get(..len)).and_then(|text| core::str::from_utf8(text).ok());
+    let mut pages = text.unwrap_or_default().split_ascii_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
+    // Size, resident, shared, text, library, data.
+    let (size, data) = (pages.next().unwrap_or(0), pages.nth(4).unwrap_or(0));
+    // SAFETY: getauxval reads the process's own auxiliary vector.
+    let page = unsafe { libc::getauxval(libc::AT_PAGESZ) };
+    let left = limits.iter().zip([size, data]).map(|(limit, used)| limit.saturating_sub(used.saturating_mul(page)));
+    left.min().unwrap_or(u64::MAX)
+}
+
 /// Process id, from the kernel; 0 where a sandbox denies it.
 pub fn process_id() -> u32 {
     u32::try_from(rustix::process::getpid().as_raw_pid()).unwrap_or(0)

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -10,7 +10,7 @@ use tracehound_attach::{AttachOptions, Detached, Refusal};
 use tracehound_format::options::{LaunchOptions, NAMES};
 use tracehound_query::parse_duration;
 
-use super::run::library;
+use super::run::{self, library};
 use super::{Misuse, interrupt, terminal, units};
 
 /// Time between two looks at the process.
@@ -154,6 +154,9 @@ fn options(args: &AttachArgs) -> Result<AttachOptions> {
         .into());
     }
     let output = args.output.clone().map(PathBuf::into_os_string).or_else(|| std::env::var_os("TRACEHOUND_OUTPUT"));
+    if let Some(output) = &output {
+        run::refuse_folder(Path::new(output))?;
+    }
     Ok(AttachOptions {
         library: library::find().map_err(|error| Refusal(format!("{error:#}")))?,
         output: output.map_or_else(|| LaunchOptions::default().output, OsString::into_encoded_bytes),

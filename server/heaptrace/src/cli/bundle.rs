@@ -52,7 +52,7 @@ pub fn run(args: &BundleArgs) -> Result<()> {
         Some(path) => {
             let file = File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
             let len = bundle::length_without_names(&file)?;
-            let mut out = OutputArgs::create(path)?;
+            let mut out = OutputArgs::create_recording(path)?;
             let done = bundle::copy(&file, len, &mut out).and_then(|()| bundle.append(len, &mut out));
             done.with_context(|| format!("cannot write {}", path.display()))?;
             out.finish()?;

@@ -34,7 +34,7 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     } else {
         Box::new(File::open(&args.file).with_context(|| format!("cannot read {name}"))?)
     };
-    let mut out = OutputArgs::create(&args.output)?;
+    let mut out = OutputArgs::create_recording(&args.output)?;
     let (done, bundle) = heaptrack::import(input, &mut out).with_context(|| format!("cannot import {name}"))?;
     bundle.append(done.bytes, &mut out).with_context(|| format!("cannot write {}", args.output.display()))?;
     out.finish()?;

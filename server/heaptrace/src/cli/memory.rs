@@ -85,7 +85,10 @@ fn resident(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()
             Basis::Modelled => "~",
         };
         let details: Vec<String> = row.children.iter().take(3).map(child).collect();
-        let details = if row.children.len() > 1 { format!("  {}", details.join(", ")) } else { String::new() };
+        // One file, mapper or thread has a name that says more than the row's; the one heap has not.
+        let is_named = row.children.len() > 1 || row.children.iter().any(|part| part.key != "heap");
+        let details =
+            if is_named && row.key != "recorder" { format!("  {}", details.join(", ")) } else { String::new() };
         table.row(vec![
             format!("{about}{}", bytes(row.bytes)).into(),
             TextCell::new(TextRole::Faint, share(row.bytes)),
@@ -132,7 +135,7 @@ fn what(key: &str, ledger: &MemoryLedger, memory: &Memory) -> String {
 fn beside(key: &str) -> &str {
     match key {
         "swapped" => "swapped out",
-        "live_untouched" => "of live blocks never touched",
+        "live_untouched" => "of live blocks never touched, or given back",
         "free_not_resident" => "free and not resident, which costs nothing",
         "huge_pages" => "of resident memory in huge pages",
         "lazy_free" => "resident until the kernel needs it (MADV_FREE)",
@@ -150,14 +153,24 @@ fn mapped(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()> 
     }
     let columns = [("mapped", Align::Right), ("pieces", Align::Right), ("by", Align::Left)];
     let mut table = TextTable::new(&columns);
-    for mapper in &memory.mappers {
+    let names: Vec<String> = memory.mappers.iter().map(mapper_name).collect();
+    for (mapper, name) in memory.mappers.iter().zip(&names) {
+        let is_one_of_many = names.iter().filter(|other| *other == name).count() > 1;
         table.row(vec![
             bytes(mapper.mapped_bytes).into(),
             count(mapper.mappings).into(),
-            TextCell::new(TextRole::Name, mapper_name(mapper)),
+            TextCell::new(TextRole::Name, if is_one_of_many { with_callers(mapper, name) } else { name.clone() }),
         ]);
     }
     table.print(style, out)
+}
+
+/// A mapper's name and who called it, for those that have one name.
+fn with_callers(mapper: &Mapper, own: &str) -> String {
+    const CALLERS: usize = 3;
+    let outer = mapper.stack.iter().map(name).skip_while(|frame| frame != own).skip(1);
+    let callers: Vec<String> = outer.filter(|frame| frame != own).take(CALLERS).collect();
+    callers.iter().fold(own.to_owned(), |all, caller| format!("{all} ← {caller}"))
 }
 
 /// The program's own frame if there is one, else the innermost.

@@ -1,14 +1,16 @@
 //! Output of exports: a file that appears when it is complete, or standard output.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::terminal;
+use tracehound_format::header::MAGIC;
+
+use super::{Misuse, terminal};
 
 /// An output being written.
 pub enum OutputArgs {
@@ -42,14 +44,22 @@ impl Drop for OutputFiles {
 }
 
 impl OutputArgs {
-    /// Opens `path`; `-` is standard output.
+    /// Opens `path`, in the place of what is there if that is no recording, which cannot be made again; `-` is standard
+    /// output.
     pub fn create(path: &Path) -> Result<Self> {
+        spare_recording(path)?;
         Self::open(path, false)
     }
 
     /// As [`Self::create`], compressing what goes to a path that ends in `.gz`.
     pub fn create_compressing(path: &Path) -> Result<Self> {
+        spare_recording(path)?;
         Self::open(path, path.extension().is_some_and(|extension| extension == "gz"))
+    }
+
+    /// As [`Self::create`], for what is a recording itself.
+    pub fn create_recording(path: &Path) -> Result<Self> {
+        Self::open(path, false)
     }
 
     fn open(path: &Path, gzip: bool) -> Result<Self> {
@@ -88,6 +98,18 @@ impl OutputArgs {
         }
         Ok(())
     }
+}
+
+/// Refuses a path that has a recording.
+fn spare_recording(path: &Path) -> Result<()> {
+    let mut start = [0; MAGIC.len()];
+    let is_recording = fs::metadata(path).is_ok_and(|meta| meta.is_file())
+        && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
+        && start == MAGIC;
+    if is_recording {
+        return Err(Misuse(format!("{} is a recording; name another file", path.display())).into());
+    }
+    Ok(())
 }
 
 impl Write for OutputArgs {

@@ -16,8 +16,8 @@ use super::{Interrupted, Misuse, interrupt, open, terminal};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace sql memory-app-1.dat 'SELECT * FROM recordings'
-  heaptrace sql memory-app-1.dat 'SELECT function, flat_bytes FROM functions(''peak'') ORDER BY 2 DESC LIMIT 10'
-  heaptrace sql --csv memory-*.dat 'SELECT recording, sum(size) FROM live(''50%'') GROUP BY 1'
+  heaptrace sql memory-app-1.dat \"SELECT function, flat_bytes FROM functions('peak') ORDER BY 2 DESC LIMIT 10\"
+  heaptrace sql --csv memory-*.dat \"SELECT recording, sum(size) FROM live('50%') GROUP BY 1\"
   heaptrace sql memory-app-1.dat - < question.sql
   heaptrace sql --schema")]
 pub struct SqlArgs {

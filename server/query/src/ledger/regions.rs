@@ -69,6 +69,8 @@ impl Region {
             RegionKind::Stack => ("stacks", "thread"),
             RegionKind::Module if state == PageState::File => ("modules", "code"),
             RegionKind::Module => ("modules", "data"),
+            // What the program has written to a private mapping, or has mapped of /dev/zero, is no file's any more.
+            RegionKind::File if state == PageState::Anonymous => ("mappings", "copy"),
             RegionKind::File => ("files", "file"),
             RegionKind::Recorder => ("recorder", "recorder"),
             RegionKind::Metadata => ("allocator_metadata", "mapping"),

@@ -17,6 +17,8 @@ pub fn why(sums: &LedgerSums, rss: u64, model: AllocatorModel, trim: Option<u64>
         ("modules", sums.bytes("modules")),
         ("stacks", sums.bytes("stacks")),
         ("recorder", sums.bytes("recorder")),
+        ("other", sums.bytes("other")),
+        ("unexplained", sums.bytes("unexplained")),
     ];
     let Some((largest, bytes)) = parts.into_iter().max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)
     else {
@@ -39,15 +41,40 @@ pub fn why(sums: &LedgerSums, rss: u64, model: AllocatorModel, trim: Option<u64>
                  shared memory without a file stays, or goes to swap."
             )
         }
-        "modules" => format!("{amount} are code and data of modules: the program uses little memory of its own."),
+        "modules" => modules_words(&amount, bytes, sums),
         "stacks" => format!("{amount} are stacks of threads."),
+        "other" => format!(
+            "{amount} are memory without a file that nobody was seen to map: by system calls that pass the C library by, or \
+             before recording began."
+        ),
+        "unexplained" => {
+            format!("{amount} are counted by the kernel, and no page that was looked at has them: there is no answer.")
+        }
         _ => format!("{amount} are the recorder's own; without it they are not there."),
+    }
+}
+
+/// Variables of modules are memory of the program's own, code is the files'.
+fn modules_words(amount: &str, bytes: u64, sums: &LedgerSums) -> String {
+    let variables = sums.children("modules", "data");
+    let all: u64 = variables.iter().map(|(_, bytes)| bytes).sum();
+    match variables.iter().max_by_key(|(_, bytes)| *bytes) {
+        Some((name, most)) if all >= bytes / 2 => format!(
+            "{amount} are code and data of modules: {} of it are static variables, most of them {name}'s ({}).",
+            size(all),
+            size(*most)
+        ),
+        _ => format!("{amount} are code and data of modules: the program uses little memory of its own."),
     }
 }
 
 fn free_words(amount: &str, model: AllocatorModel, trim: Option<u64>, heaps: &[HeapFacts]) -> String {
     if model != AllocatorModel::Glibc {
-        return format!("{amount} are pages without a live block that {} keeps for later.", model.name());
+        let name = model.name();
+        return format!(
+            "{amount} are pages without a live block that {name} has: what is in one slab with a live block cannot be given back \
+             (`heaptrace pins --unit slab` says whose those are), and the rest {name} keeps for later."
+        );
     }
     // Heaps that keep much of what they have because of a block near their end.
     let arenas: Vec<&HeapFacts> = heaps.iter().filter(|heap| heap.resident > 0 && heap.blocks > 0).collect();
@@ -91,6 +118,19 @@ mod tests {
             text.contains("in 1 of 1 heaps a block of at most 64 B") && text.ends_with("give back 90.0 MiB."),
             "{text}"
         );
+        let mut sums = LedgerSums::default();
+        sums.add("modules", 6 << 20, "code", "libbig.so");
+        let said = |sums: &LedgerSums| why(sums, 100 << 20, AllocatorModel::Glibc, None, &[]);
+        assert!(said(&sums).ends_with("the program uses little memory of its own."), "{}", said(&sums));
+        sums.add("modules", 60 << 20, "data", "app");
+        sums.add("modules", 1 << 20, "data", "libbig.so");
+        assert!(
+            said(&sums).ends_with("61.0 MiB of it are static variables, most of them app's (60.0 MiB)."),
+            "{}",
+            said(&sums)
+        );
+        sums.add("other", 90 << 20, "mapping", "0x1000");
+        assert!(said(&sums).starts_with("90.0 MiB (90.0%) are memory without a file that nobody"), "{}", said(&sums));
         assert_eq!(why(&LedgerSums::default(), 0, AllocatorModel::Other, None, &[]), "Nothing is resident.");
     }
 }

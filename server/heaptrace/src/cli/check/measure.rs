@@ -27,7 +27,8 @@ pub struct CheckReport {
     pub file: String,
     /// All checks passed.
     pub passed: bool,
-    /// The recording has ended in an orderly way and nothing is known to be missing; else the figures are lower bounds.
+    /// The recording has ended in an orderly way and nothing is known to be missing; else those of peak and of allocations are lower
+    /// bounds, and leaked is what was live at the last event.
     pub complete: bool,
     /// What is missing, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,6 +171,11 @@ impl<'a> Subject<'a> {
         })
     }
 
+    /// What is known of blocks that no event frees: behind the end of a recording that breaks off some may be freed.
+    const fn not_freed(&self) -> &'static str {
+        if self.info.complete { "were never freed" } else { "were live at its last event" }
+    }
+
     fn simple(&self, budget: &Budget, source: &str, checks: &mut Vec<LimitCheck>) -> Result<()> {
         let m = self.measured();
         if let Some(max) = budget.peak {
@@ -181,7 +187,8 @@ impl<'a> Subject<'a> {
         }
         if let Some(max) = budget.leaked {
             let limit = Limit { max: max.0, source: source.to_owned() };
-            let check = compare("leaked", m.leaked_bytes, LimitUnit::Bytes, &limit, "# were never freed, of @");
+            let words = format!("# {}, of @", self.not_freed());
+            let check = compare("leaked", m.leaked_bytes, LimitUnit::Bytes, &limit, &words);
             checks.push(self.with(check, || Ok(self.leaking(|_| true)))?);
         }
         if let Some(max) = budget.temporary {
@@ -274,7 +281,7 @@ impl<'a> Subject<'a> {
             };
             let sites = self.leaks.sites.iter().filter(|site| matches(&site.stack));
             let limit = Limit { max: leak.max.0, source: source.to_owned() };
-            let words = format!("# that `{regex}` allocated were never freed, of @");
+            let words = format!("# that `{regex}` allocated {}, of @", self.not_freed());
             let name = format!("leaks:{regex}");
             let mut check = compare(&name, sites.map(|site| site.bytes).sum(), LimitUnit::Bytes, &limit, &words);
             if !check.passed {
@@ -294,7 +301,7 @@ impl<'a> Subject<'a> {
                 };
                 let limit = Limit { max: max.0, source: source.to_owned() };
                 let sites = self.leaks.sites.iter().filter(|site| inside(&site.stack));
-                let words = format!("# that module `{regex}` asked for were never freed, of @");
+                let words = format!("# that module `{regex}` asked for {}, of @", self.not_freed());
                 let name = format!("module-leaked:{regex}");
                 let check = compare(&name, sites.map(|site| site.bytes).sum(), LimitUnit::Bytes, &limit, &words);
                 checks.push(self.with(check, || Ok(self.leaking(inside)))?);

@@ -138,6 +138,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     };
     let current = std::env::current_dir().context("cannot tell the current directory")?;
     let template = absolute_template(&current, &options.output);
+    refuse_folder(&template)?;
     variables.retain(|(name, _)| *name != "TRACEHOUND_OUTPUT");
     variables.push(("TRACEHOUND_OUTPUT", template.clone().into_os_string()));
     if program.shell_script && !options.children {
@@ -235,6 +236,16 @@ fn start_and_wait(
     signals::wait_and_forget(pid).context("cannot wait for the program")?;
     let status = child.wait().context("cannot wait for the program")?;
     Ok((child.id(), status))
+}
+
+/// A recording has a name of its own: beside one that is taken the recorder would put another number.
+pub(super) fn refuse_folder(template: &Path) -> Result<()> {
+    if template.is_dir() {
+        let inside = template.join("memory-%e-%p.dat");
+        let why = format!("{} is a folder; name a file, such as {}", template.display(), inside.display());
+        return Err(Misuse(why).into());
+    }
+    Ok(())
 }
 
 /// One line: where the recording is and what to type next.
