@@ -9,6 +9,7 @@ use tracehound_format::columns::{Encoder, RecordColumns};
 use tracehound_format::live::Ending;
 use tracehound_format::meta::{self, Directory, End, EndReason, GaveUp, Meta, Statistics};
 use tracehound_format::nodes::{self, Node};
+use tracehound_ingest::intake::no_room;
 use tracehound_ingest::side_file::SideFile;
 
 use crate::blocks::Placed;
@@ -50,11 +51,16 @@ pub fn of_killed(path: &Path, id: [u8; 16], last: Option<Placed>) -> Result<Vec<
         Ending::Exit => (EndReason::Exit, "exit-writer"),
         Ending::Exec => (EndReason::Exec, "exec-writer"),
         Ending::Stopped => (EndReason::Stopped, "stopped-writer"),
+        Ending::NoRoom => (EndReason::DiskFull, ""),
     };
     let mut metas = Vec::new();
-    if !what.is_empty() {
-        last_tick = last_tick.max(tick);
+    if ending == Ending::NoRoom {
+        metas.push(Meta::Remark(no_room(tick)));
+    } else if !what.is_empty() {
         metas.push(Meta::GaveUp(GaveUp { tick, what: what.into(), waited_ns, ..GaveUp::default() }));
+    }
+    if !metas.is_empty() {
+        last_tick = last_tick.max(tick);
         out.metas(BlockKind::Meta, last_tick, &metas)?;
         metas.clear();
     }

@@ -106,6 +106,9 @@ pub enum Ending {
     Exec = 2,
     /// It goes on and is not recorded any more.
     Stopped = 3,
+    /// Its recording can take nothing more, not even its end: the disk is full, or the process has limited the size of its
+    /// files. It is not recorded any more.
+    NoRoom = 4,
 }
 
 /// Who owns a chunk.
@@ -198,6 +201,7 @@ impl LiveHeader {
                     1 => Ending::Exit,
                     2 => Ending::Exec,
                     3 => Ending::Stopped,
+                    4 => Ending::NoRoom,
                     _ => Ending::None,
                 },
                 u64_at(offset::ENDING_TICK),

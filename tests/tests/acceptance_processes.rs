@@ -6,7 +6,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use tracehound_tests::ground_truth::{Case, agrees};
 use tracehound_tests::ledger::{Ledger, amount};
-use tracehound_tests::{compile, functions, json, library, number};
+use tracehound_tests::{compile, functions, json, library, number, trace};
 
 #[test]
 fn children_by_fork_are_neither_recorded_nor_harmed() {
@@ -378,6 +378,23 @@ fn a_limit_from_before_the_start_is_the_programs() {
             }
         }
     }
+}
+
+#[test]
+fn a_program_with_as_many_mappings_as_it_may_have_ends_as_it_does_alone() {
+    Case::new("mappings_until_none.c").any_stderr().agrees();
+}
+
+/// A program that may not write files any more: its recording stops, and says that something is missing.
+#[test]
+fn a_program_that_forbids_itself_files_has_a_recording_that_says_so() {
+    let traced = trace(compile("no_files.c", &["-O1"]), &[], &[]);
+    assert_eq!(traced.output.status.code(), Some(5), "{}", traced.stderr());
+    assert!(traced.stderr().contains("the program goes on"), "{}", traced.stderr());
+    let info = traced.info();
+    assert_eq!((&info["end"], &info["complete"]), (&"disk_full".into(), &false.into()), "{info:#}");
+    let remarks = info["remarks"].as_array().unwrap();
+    assert!(remarks.iter().any(|remark| remark["topic"] == "write-error"), "{remarks:?}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod threads;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
+use tracehound_format::live::Ending;
 use tracehound_format::meta::{
     Attached, ClockSample, ClockSource, End, EndReason, MemoryPart, Meta, Process, Remark, StackCounts, Statistics,
 };
@@ -454,8 +455,9 @@ impl RecordingWriter {
         self.blocks.meta(tick, &Meta::Remark(Remark { tick, topic: "write-error".into(), text }));
         let reason = EndReason::DiskFull;
         if self.end(reason, Some((code, error.into()))).is_err() {
-            // Not even the end block has room: the file ends after its last whole block.
+            // Not even the end block has room: the file ends after its last whole block, and the side file says why.
             self.blocks.file().trim();
+            self.session.side.set_ending(Ending::NoRoom, tick, 0);
             self.ended = Some(reason);
         }
     }

@@ -184,7 +184,7 @@ pub fn forget_in_child() -> Option<InheritedState> {
     slot.context.set(core::ptr::null_mut());
     slot.exempt.set(0);
     super::attached::forget_in_child();
-    tracehound_unwind::after_fork_in_child();
+    LEFT_LIBUNWIND.store(tracehound_unwind::after_fork_in_child(), Ordering::Relaxed);
     clock::forget_others();
     let session = session::current()?;
     gate::forget_company();
@@ -213,13 +213,22 @@ pub fn forget_in_child() -> Option<InheritedState> {
     (from.tick != 0).then_some(InheritedState { from, tree: session.tree })
 }
 
+/// In a forked child that is about to be recorded: libunwind is not used any more.
+static LEFT_LIBUNWIND: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+
 /// In a followed child, when it is recorded.
 pub fn child_is_ready() {
     let slot = gate::slot();
     slot.fork_tick.set(0);
     let missed = u64::from(slot.fork_missed.replace(0));
-    if let Some(session) = session::current().filter(|_| missed > 0) {
-        let _internal = Internal::enter();
+    let Some(session) = session::current() else { return };
+    let _internal = Internal::enter();
+    if LEFT_LIBUNWIND.swap(false, Ordering::Relaxed) {
+        let text =
+            "a thread of the parent was in libunwind at the fork and has left its locks taken: it is no longer used";
+        session.remark(clock::now(), "no-libunwind", text.into());
+    }
+    if missed > 0 {
         session.retired.lost.fetch_add(missed, Ordering::Relaxed);
         session.note_from_outside(Kind::Lost, clock::now(), missed);
         session.give_up("fork-child", 0, 0, false);

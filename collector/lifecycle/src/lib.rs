@@ -69,6 +69,10 @@ use tracehound_shared::threads::ThreadTable;
 const MAX_NODES: u32 = 1 << 24;
 /// Where limits leave less memory than this, the recorder would take more than a third of it.
 const LEAST_ROOM: u64 = 256 << 20;
+/// Where limits leave less than this, no pages are reserved for a kernel that gives no more.
+const RESERVED_ROOM: u64 = 4 << 30;
+/// Where a program may have fewer files open, the recorder's few would be most of them.
+const LEAST_FILES: u64 = 14;
 
 /// Starts recording in this process: creates the files and opens the gate. Without success the gate lets everything
 /// pass, and one line on stderr has the reason. Needs memory and files only, nothing of libc that constructors set up.
@@ -109,6 +113,13 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
         ));
     }
     let forked_from = inherited.map(|inherited| inherited.from.clone());
+    let files = sys::resource_limit(sys::Resource::Nofile);
+    if files < LEAST_FILES {
+        return Err(format!("a limit of {files} open files (ulimit -n) leaves the recorder none beside the program's"));
+    }
+    if room > RESERVED_ROOM {
+        heap::reserve_pages();
+    }
     let signals = sys::SignalsBlocked::new();
     tracehound_unwind::init();
     tracehound_record::attach::note_first_thread();

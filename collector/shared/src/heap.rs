@@ -60,14 +60,38 @@ fn from_reserve(layout: Layout) -> *mut u8 {
     }
 }
 
-/// Pages of the reserve for the bundled jemalloc itself, which ends the process where the kernel has none for its first
-/// tables: aligned as its extents want it.
+/// Addresses for when the kernel gives no more mappings, as where a program has as many as it may have: none of it is touched
+/// before. Where the next pages are, and the end.
+static PAGES: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Reserves them, once.
+pub fn reserve_pages() {
+    const BYTES: usize = 64 << 20;
+    let [next, end] = &PAGES;
+    if end.load(Ordering::Relaxed) == 0
+        && let Ok(pages) = super::sys::map_memory(BYTES)
+    {
+        next.store(pages.addr(), Ordering::Relaxed);
+        end.store(pages.addr() + BYTES, Ordering::Relaxed);
+    }
+}
+
+/// Pages for the bundled jemalloc itself where the kernel has none: without its first tables it ends the process. Aligned as
+/// its extents want it.
 #[cold]
 pub fn pages_of_reserve(bytes: usize) -> Option<*mut u8> {
     const PAGE: usize = 4096;
     const EXTENT: usize = 2 << 20;
     let align = if bytes.is_multiple_of(EXTENT) { EXTENT } else { PAGE };
-    let pages = from_reserve(Layout::from_size_align(bytes.checked_next_multiple_of(PAGE)?, align).ok()?);
+    let layout = Layout::from_size_align(bytes.checked_next_multiple_of(PAGE)?, align).ok()?;
+    let [next, end] = &PAGES;
+    let end = end.load(Ordering::Relaxed);
+    let place = |at: usize| at.checked_next_multiple_of(align).filter(|at| *at != 0 && at + layout.size() <= end);
+    let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| Some(place(at)? + layout.size()));
+    let pages = match taken {
+        Ok(at) => place(at)? as *mut u8,
+        Err(_) => from_reserve(layout),
+    };
     (!pages.is_null()).then_some(pages)
 }
 

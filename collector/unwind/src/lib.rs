@@ -489,14 +489,15 @@ pub fn frames_deregistered(begin: *const u8) {
     registered::deregister(begin);
 }
 
-/// In a forked child, before anything else here: opens locks that other threads of the parent may have held.
-pub fn after_fork_in_child() {
+/// In a forked child, before anything else here: opens locks that other threads of the parent may have held. Returns whether
+/// libunwind was in use until now, and has locks that nobody can open.
+pub fn after_fork_in_child() -> bool {
     code::after_fork_in_child();
     tracehound_shared::python::after_fork_in_child();
     tracehound_shared::hotspot::after_fork_in_child();
     registered::after_fork_in_child();
     file_sections::after_fork_in_child();
-    libunwind::after_fork_in_child();
+    libunwind::after_fork_in_child()
 }
 
 /// A backtrace without an unwinder, for a signal handler that allocates in the middle of a capture on the same

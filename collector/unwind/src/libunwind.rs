@@ -79,9 +79,10 @@ pub fn is_in_use() -> bool {
     VISITS.load(Ordering::SeqCst) != 0
 }
 
-/// In a forked child: resets the number of visits, which are those of the parent's threads.
-pub fn after_fork_in_child() {
-    VISITS.store(0, Ordering::SeqCst);
+/// In a forked child: threads of the parent that were in the library have left its locks taken, and will never come back for
+/// them: it is not used any more. Returns whether it was until now.
+pub fn after_fork_in_child() -> bool {
+    VISITS.swap(0, Ordering::SeqCst) != 0 && leave()
 }
 
 /// A thread's stay in the library.

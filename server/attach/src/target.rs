@@ -45,7 +45,31 @@ pub fn examine(pid: u32, force: bool) -> Result<TargetProcess> {
             "process {pid} was started with the recorder: `heaptrace ctl {pid} start` and `stop` switch it"
         ));
     }
+    has_room(pid)?;
     Ok(target)
+}
+
+/// Least memory that limits may leave: as the recorder itself has it.
+const LEAST_ROOM: u64 = 256 << 20;
+
+/// Refuses a process whose limits on memory leave too little for the recorder, before anything is in it.
+fn has_room(pid: u32) -> Result<()> {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", living_thread(pid))).unwrap_or_default();
+    let (limits, status) = (read("limits"), read("status"));
+    let left = |limit: &str, used: &str| {
+        let soft: u64 =
+            limits.lines().find_map(|line| line.strip_prefix(limit))?.split_whitespace().next()?.parse().ok()?;
+        let kib: u64 = field(&status, used)?.trim_end_matches(" kB").parse().ok()?;
+        Some(soft.saturating_sub(kib << 10))
+    };
+    let least = [left("Max address space", "VmSize"), left("Max data size", "VmData")].into_iter().flatten().min();
+    match least.filter(|least| *least < LEAST_ROOM) {
+        Some(least) => refuse(format!(
+            "limits leave process {pid} {} MiB of memory (ulimit -v, ulimit -d), of which the recorder would take more than a third",
+            least >> 20
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The same of a process that may have been started with the recorder.

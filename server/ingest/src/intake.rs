@@ -99,6 +99,14 @@ pub struct Intake {
     pub last_tick: u64,
 }
 
+/// The remark on a recording that had no room for its end ([`Ending::NoRoom`]).
+#[must_use]
+pub fn no_room(tick: u64) -> Remark {
+    let text = "recording stopped: the disk, or a limit on the size of files, had no room even for its end; what the program \
+                did later is not recorded";
+    Remark { tick, topic: "write-error".into(), text: text.into() }
+}
+
 impl Intake {
     /// Adds nodes of a side file.
     pub fn node(&mut self, id: u32, node: Node) {
@@ -220,6 +228,12 @@ impl Intake {
             Ending::Exit => (EndReason::Exit, "exit-writer"),
             Ending::Exec => (EndReason::Exec, "exec-writer"),
             Ending::Stopped => (EndReason::Stopped, "stopped-writer"),
+            Ending::NoRoom => {
+                self.remarks.push(no_room(tick));
+                let (reason, statistics) = (EndReason::DiskFull, self.statistics.clone());
+                self.end = Some(End { reason, tick, statistics, error: None });
+                return true;
+            }
         };
         let wait = GaveUp { tick, what: what.into(), waited_ns, ..GaveUp::default() };
         self.gave_up(&wait);
