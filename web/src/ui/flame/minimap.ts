@@ -26,14 +26,14 @@ export function mappedLevels({ levels }: FlameLayout): number {
 }
 
 /** The picture without its frame. */
-interface Picture {
+interface Strip {
   canvas: HTMLCanvasElement;
   /** All that it depends on. */
   of: readonly unknown[];
 }
 
 /** Kept for each layout: every way out of a zoom leads back to the same tree. */
-const pictures = new WeakMap<FlameLayout, Picture>();
+const pictures = new WeakMap<FlameLayout, Strip>();
 const raster = new Raster();
 
 export function drawMinimap(context: CanvasRenderingContext2D, layout: FlameLayout, look: MinimapLook): void {
