@@ -40,6 +40,29 @@ async function boxOf(page: Page, selector: string) {
   return box;
 }
 
+test("a zoom leaves the timeline and the filters as they are, and links lead to the frame", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.evaluate(() => {
+    const changes: string[] = [];
+    Object.assign(window, { changes });
+    const observer = new MutationObserver((all) => {
+      for (const { target, type } of all) changes.push(`${type} of ${target.nodeName}`);
+    });
+    const options = { subtree: true, attributes: true, childList: true, characterData: true };
+    for (const part of document.querySelectorAll(".filter-bar, .timeline-host")) observer.observe(part, options);
+  });
+  await page.locator(".flame-chart").focus();
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await expect.poll(() => searchOf(page).root).toBeDefined();
+  await settled(page);
+  expect(await page.evaluate(() => (window as unknown as { changes: string[] }).changes)).toEqual([]);
+  const { root } = searchOf(page);
+  const link = await page.getByRole("link", { name: "Call tree", exact: true }).getAttribute("href");
+  expect(readSearch(new URL(link ?? "", page.url()).search)).toEqual({ metric: "allocated", root });
+});
+
 test.each(["light", "dark"] as const)("every frame has its colour on the canvas, in the %s theme", async (theme) => {
   const page = await open(`/r/${shop}/flamegraph?metric=allocated`, { theme });
   await settled(page);

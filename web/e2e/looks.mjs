@@ -11,8 +11,10 @@ const WIDTHS = (process.env.WIDTHS ?? "1280,2560").split(",").map(Number);
 const THEMES = (process.env.THEMES ?? "dark,light").split(",");
 const ONLY = new RegExp(process.env.ONLY ?? ".");
 const HEIGHTS = new Map([
+  [390, 844],
   [1024, 700],
   [1280, 800],
+  [1440, 900],
   [2560, 1440],
   [3840, 2160],
 ]);
@@ -52,7 +54,14 @@ const VIEWS = [
   ["calltree-bottom-up", "calltree", "metric=allocated&inverted=1"],
   ["sites", "sites", "sort=allocated"],
   ["site", "sites", "site=SITE"],
+  ["flame-table", "flamegraph", "metric=allocated&split=1"],
   ["leaks", "leaks"],
+  ["leaks-sites", "leaks", "persite=1"],
+  ["churn", "churn"],
+  ["memory", "memory"],
+  ["pins", "pins"],
+  ["map", "map"],
+  ["sql", "sql"],
   ["lifetimes", "lifetimes"],
   ["allocations", "allocations"],
   ["threads", "threads"],

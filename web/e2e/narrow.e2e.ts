@@ -35,6 +35,18 @@ test("the map of sizes and lifetimes has the width of the screen", async () => {
   expect(cells.every(([left, , right]) => right - left >= 4)).toBe(true);
 });
 
+test("a frame's numbers go across the screen, and not over the frame", async () => {
+  const page = await narrow(`/r/${shop}/flamegraph?metric=allocated`);
+  await page.locator(".flame-chart").scrollIntoViewIfNeeded();
+  const frame = page.locator(".flame-items .frame[aria-level='3']").first();
+  await frame.hover({ force: true });
+  await expect.poll(() => page.locator(".frame-tip").count()).toBe(1);
+  const [tip] = await boxes(page, ".frame-tip");
+  expect((tip?.[2] ?? 0) - (tip?.[0] ?? 0)).toBeGreaterThan(360);
+  const under = await frame.boundingBox();
+  expect((tip?.[1] ?? 0) >= (under?.y ?? 0) + 10 || (tip?.[3] ?? 0) <= (under?.y ?? 0) + 10).toBe(true);
+});
+
 test("a site's words have the width of the screen, its backtrace is below them", async () => {
   const { sites } = await api<Sites>(`recordings/${shop}/sites?limit=1&sort=allocated`);
   const page = await narrow(`/r/${shop}/sites?site=${sites[0]?.id}`);

@@ -91,6 +91,36 @@ test("a brushed window changes the flame graph and the table, is in the URL, sur
   expect(await flameTotal(page)).toBe(part);
 });
 
+test("a drag is one entry in the history, made when it is let go", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const whole = await flameTotal(page);
+  const before = page.url();
+  const entries = await page.evaluate(() => history.length);
+  const box = await page.locator(".timeline-surface").boundingBox();
+  if (!box) throw new Error("no timeline");
+  const x = (part: number) => box.x + 68 + part * (box.width - 90);
+  await page.mouse.move(x(0.3), box.y + 40);
+  await page.mouse.down();
+  await page.mouse.move(x(0.5), box.y + 40, { steps: 5 });
+  await expect.poll(() => flameTotal(page)).not.toBe(whole);
+  expect(page.url()).toBe(before);
+  await page.mouse.up();
+  await settled(page);
+  expect(searchOf(page).window).toBeDefined();
+  expect(await page.evaluate(() => history.length)).toBe(entries + 1);
+  // What is drawn is the window of the address.
+  const { window } = searchOf(page);
+  const { total } = await api<{ total: number }>(
+    `recordings/${shop}/flamegraph?metric=allocated&from=${window?.from}&to=${window?.to}`,
+  );
+  const title = await page.locator(".details [title$='bytes']").last().getAttribute("title");
+  expect(title?.replaceAll(",", "")).toBe(`${total} bytes`);
+  await page.goBack();
+  await settled(page);
+  expect(await flameTotal(page)).toBe(whole);
+});
+
 test("the peak and the end are one click away", async () => {
   const page = await open(`/r/${shop}/flamegraph`);
   await settled(page);

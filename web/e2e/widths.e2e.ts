@@ -74,6 +74,23 @@ test("at 1024 pixels tables without a panel show all columns, and the readout al
   }
 });
 
+test("a table that goes on to the right fades there, on every screen, and not where it ends", async () => {
+  for (const width of [1024, 390]) {
+    const page = await open(`/r/${shop}/leaks`, { width, height: 700 });
+    await settled(page);
+    const edge = (left: number) =>
+      page.locator(".table").evaluate(async (one, to) => {
+        one.scrollLeft = to;
+        await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+        return { more: one.scrollWidth - one.clientWidth, mask: getComputedStyle(one).maskImage };
+      }, left);
+    const first = await edge(0);
+    expect(first.more).toBeGreaterThan(0);
+    expect(first.mask, `at ${width}`).toMatch(/rgba\(0, 0, 0, 0\.\d+\)/);
+    expect((await edge(first.more)).mask, `at ${width}`).not.toMatch(/rgba\(0, 0, 0, 0\.[0-8]/);
+  }
+});
+
 test("the list of recordings fits, whatever their number and names", async () => {
   for (const width of WIDTHS) {
     const page = await open("/", { width, height: 800 });

@@ -1,8 +1,11 @@
 // The query client, and whether the server is there.
-import { QueryCache, QueryClient } from "@tanstack/react-query";
+import { notifyManager, QueryCache, QueryClient } from "@tanstack/react-query";
 import { useEffect, useSyncExternalStore } from "react";
 import { LostServerError } from "../api/client.ts";
 import { recordingsQuery, shouldRetry } from "../api/queries.ts";
+
+// An answer is drawn when it is there: by default it waits for a timer.
+notifyManager.setScheduler(queueMicrotask);
 
 let lost = false;
 const listeners = new Set<() => void>();

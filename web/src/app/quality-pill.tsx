@@ -1,14 +1,15 @@
 // How good the figures are, on every view: names, stacks, and what the program waited for the recorder.
 import { formatBytes, formatCount, formatDuration, formatPercent, plural } from "../lib/format.ts";
 import { shortWait, waitOf } from "../lib/waiting.ts";
-import { usePage } from "../ui/page.ts";
+import { useHref, usePage } from "../ui/page.ts";
 import { useUnnamed } from "./use-unnamed.ts";
 
 /** Parts from here on are shown as a warning; a larger part without names has a bar of its own. */
 const WORTH = 0.01;
 
 export function QualityPill() {
-  const { info, href } = usePage();
+  const { info } = usePage();
+  const href = useHref();
   const unnamed = useUnnamed();
   if (!info) return null;
   const { recorder, events, process } = info;

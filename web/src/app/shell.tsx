@@ -1,15 +1,15 @@
 // The frame around the views of one recording: top bar, timeline, tabs, filters, and the view of the address.
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useRouter } from "@tanstack/react-router";
-import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { lazy, memo, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { LostServerError } from "../api/client.ts";
 import { documentQuery, recordingsQuery } from "../api/queries.ts";
 import { currentReport } from "../api/report.ts";
 import type { RecordingSummary } from "../api/types.ts";
 import { Timeline } from "../features/timeline/timeline.tsx";
-import type { PageSearch, View } from "../lib/search-params.ts";
+import { type PageSearch, type View, writeSearch } from "../lib/search-params.ts";
 import { useNotice } from "../ui/notice.tsx";
-import { type GoOptions, type Page, PageContext } from "../ui/page.ts";
+import { type GoOptions, type Href, HrefContext, type Page, PageContext, useFrameSearch } from "../ui/page.ts";
 import { Answer, Empty, Failure, Loading } from "../ui/states.tsx";
 import { ViewBarSlot } from "../ui/view-bar.tsx";
 import { FilterBar } from "./filter-bar.tsx";
@@ -21,6 +21,7 @@ import { ShortcutSheet } from "./shortcut-sheet.tsx";
 import { SkipLinks } from "./skip-links.tsx";
 import { SymbolBanner } from "./symbol-banner.tsx";
 import { TopBar } from "./top-bar.tsx";
+import { useBrush } from "./use-brush.ts";
 import { useLive } from "./use-live.ts";
 import { useShortcuts } from "./use-shortcuts.ts";
 import { loadOtherViews, NOT_IN_REPORTS, VIEW_OF } from "./views.tsx";
@@ -52,7 +53,8 @@ export function Shell() {
 
 function Opened({ recording, recordings }: { recording: RecordingSummary; recordings: RecordingSummary[] }) {
   const { view } = viewRoute.useParams();
-  const search = viewRoute.useSearch();
+  const given = viewRoute.useSearch();
+  const { search, brushing, brush } = useBrush(given);
   const live = useLive(recording);
   const [frozen, setFrozen] = useState<{ revision: number; endNs: number } | null>(null);
   // The list knows of the end even if the stream of events broke before it could tell.
@@ -96,27 +98,23 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
     },
     [navigate, recording.id, view, report, notice],
   );
-  const href = useCallback(
-    (patch: Partial<PageSearch>, options: GoOptions = {}) => {
+  // By hand: there are twenty links on a page, and for the router to build one takes a tenth of a millisecond.
+  const href: Href = useCallback(
+    (patch, options = {}) => {
       const to = options.view ?? view;
-      const { href: address } = router.buildLocation({
-        to: "/r/$recording/$view",
-        params: { recording: options.recording ?? recording.id, view: to },
-        search: patched(search, patch, view, to),
-      });
-      return router.history.createHref(address);
+      const query = writeSearch(patched(search, patch, view, to));
+      const path = `/r/${encodeURIComponent(options.recording ?? recording.id)}/${to}`;
+      return router.history.createHref(query === "" ? path : `${path}?${query}`);
     },
     [router, recording.id, view, search],
   );
   const setPaused = useCallback((paused: boolean) => setFrozen(paused ? { revision, endNs } : null), [revision, endNs]);
 
-  const [brushing, setBrushing] = useState(false);
-  const page: Page = useMemo(
+  const base: Omit<Page, "search"> = useMemo(
     () => ({
       recording,
       recordings,
       view,
-      search,
       subject,
       info: described,
       live,
@@ -126,15 +124,13 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
       setPaused,
       report,
       brushing,
-      setBrushing,
+      brush,
       go,
-      href,
     }),
     [
       recording,
       recordings,
       view,
-      search,
       subject,
       described,
       live,
@@ -144,12 +140,21 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
       setPaused,
       report,
       brushing,
+      brush,
       go,
-      href,
     ],
   );
+  const page: Page = useMemo(() => ({ ...base, search }), [base, search]);
+  // A step in a view leaves the frame around it as it is: to draw that anew would be most of what the step costs.
+  const frameSearch = useFrameSearch(search);
+  const frame: Page = useMemo(() => ({ ...base, search: frameSearch }), [base, frameSearch]);
+
+  const latest = useRef(page);
+  latest.current = page;
+  const whole = useCallback(() => latest.current, []);
 
   const [sheet, setSheet] = useState(false);
+  const openSheet = useCallback(() => setSheet(true), []);
   const [slot, setSlot] = useState<HTMLElement | null>(null);
   useShortcuts(page, () => setSheet((open) => !open));
   useEffect(() => {
@@ -165,55 +170,77 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   const compared = view === "compare" ? recordings.find((known) => isComparable(known, recording, search)) : undefined;
   return (
     <PageContext.Provider value={page}>
-      <div className="shell">
-        <SkipLinks />
-        <TopBar openSheet={() => setSheet(true)} ready={described !== undefined && !indexing} />
-        {report && <ReportBar report={report} />}
-        {recording.state === "failed" ? (
-          <main>
-            <Empty title="This recording cannot be opened">
-              <p>{recording.error ?? "The server returned no reason."}</p>
-              <p>
-                <code>heaptrace info {recording.name}</code> reads as much of it as possible.
-              </p>
-            </Empty>
-          </main>
-        ) : state === "cancelled" ? (
-          <IndexingCancelled recording={recording} />
-        ) : indexing ? (
-          <Indexing recording={recording} progress={live?.progress ?? recording.progress} />
-        ) : described === undefined ? (
-          <main>
-            {info.error ? (
-              <Failure error={info.error} retry={() => void info.refetch()} />
-            ) : (
-              <Loading what="the recording" />
-            )}
-          </main>
-        ) : (
-          <>
-            <Timeline beside={<QualityPill />} />
-            {compared && (
-              <Suspense>
-                <BothTimelines key={compared.id} other={compared} />
-              </Suspense>
-            )}
-            <FilterBar slot={setSlot} />
-            <SymbolBanner />
-            <main className="view" data-view={view} id="view" tabIndex={-1}>
-              <ViewBarSlot value={slot}>
-                <Suspense fallback={<Loading what="the view" />}>
-                  <View />
-                </Suspense>
-              </ViewBarSlot>
+      <HrefContext.Provider value={href}>
+        <div className="shell">
+          <SkipLinks />
+          <PageContext.Provider value={frame}>
+            <TopBar openSheet={openSheet} ready={described !== undefined && !indexing} whole={whole} />
+          </PageContext.Provider>
+          {report && <ReportBar report={report} />}
+          {recording.state === "failed" ? (
+            <main>
+              <Empty title="This recording cannot be opened">
+                <p>{recording.error ?? "The server returned no reason."}</p>
+                <p>
+                  <code>heaptrace info {recording.name}</code> reads as much of it as possible.
+                </p>
+              </Empty>
             </main>
-          </>
-        )}
-      </div>
-      {sheet && <ShortcutSheet close={() => setSheet(false)} />}
+          ) : state === "cancelled" ? (
+            <IndexingCancelled recording={recording} />
+          ) : indexing ? (
+            <Indexing recording={recording} progress={live?.progress ?? recording.progress} />
+          ) : described === undefined ? (
+            <main>
+              {info.error ? (
+                <Failure error={info.error} retry={() => void info.refetch()} />
+              ) : (
+                <Loading what="the recording" />
+              )}
+            </main>
+          ) : (
+            <>
+              <Frame page={frame} compared={compared} slot={setSlot} />
+              <main className="view" data-view={view} id="view" tabIndex={-1}>
+                <ViewBarSlot value={slot}>
+                  <Suspense fallback={<Loading what="the view" />}>
+                    <View />
+                  </Suspense>
+                </ViewBarSlot>
+              </main>
+            </>
+          )}
+        </div>
+        {sheet && <ShortcutSheet close={() => setSheet(false)} />}
+      </HrefContext.Provider>
     </PageContext.Provider>
   );
 }
+
+const QUALITY = <QualityPill />;
+
+interface FrameProps {
+  page: Page;
+  /** The other recording of a comparison. */
+  compared: RecordingSummary | undefined;
+  slot: (element: HTMLElement | null) => void;
+}
+
+/** What is above every view. */
+const Frame = memo(({ page, compared, slot }: FrameProps) => {
+  return (
+    <PageContext.Provider value={page}>
+      <Timeline beside={QUALITY} />
+      {compared && (
+        <Suspense>
+          <BothTimelines key={compared.id} other={compared} />
+        </Suspense>
+      )}
+      <FilterBar slot={slot} />
+      <SymbolBanner />
+    </PageContext.Provider>
+  );
+});
 
 function isComparable(known: RecordingSummary, recording: RecordingSummary, search: PageSearch): boolean {
   const isReadable = known.state === "ready" || known.state === "running";

@@ -64,6 +64,7 @@ const SHEET: readonly { heading: string; keys: readonly (readonly [string, strin
       ["Enter", "zoom in"],
       ["Backspace, Esc", "zoom out"],
       ["i", "invert: callees first"],
+      ["*", "open all lines (call tree)"],
       ["c", "copy the stack (call tree)"],
       ["Shift + F10", "menu"],
     ],

@@ -1,5 +1,5 @@
 // Name and state of the recording; switches of the page.
-import { useState } from "react";
+import { memo, useState } from "react";
 import { apiUrl } from "../api/client.ts";
 import { formatDuration, plural } from "../lib/format.ts";
 import { fileName } from "../lib/names.ts";
@@ -8,15 +8,23 @@ import { Button } from "../ui/controls.tsx";
 import { Logo } from "../ui/logo.tsx";
 import { below, type MenuItem, useMenu } from "../ui/menu.tsx";
 import { useCopy } from "../ui/notice.tsx";
-import { usePage, useRequest } from "../ui/page.ts";
+import { type Page, useHref, usePage, useRequest } from "../ui/page.ts";
 import { toggleTheme, useTheme } from "../ui/theme.ts";
 import { endText } from "./end-text.ts";
 import { documentOf, download, EXPORTS } from "./exports.ts";
 import { ReportDialog } from "./report-dialog.tsx";
 import { ViewTabs } from "./view-tabs.tsx";
 
-export function TopBar({ openSheet, ready }: { openSheet: () => void; ready: boolean }) {
+interface TopBarProps {
+  openSheet: () => void;
+  ready: boolean;
+  /** The page with the view's own place, which the bar is not drawn anew for. */
+  whole: () => Page;
+}
+
+export const TopBar = memo(({ openSheet, ready, whole }: TopBarProps) => {
   const page = usePage();
+  const href = useHref();
   const theme = useTheme();
   const copy = useCopy();
   const openMenu = useMenu();
@@ -25,7 +33,6 @@ export function TopBar({ openSheet, ready }: { openSheet: () => void; ready: boo
   const { recording, recordings, info, running, paused, report } = page;
   const title = info ? `${fileName(info.process.executable)} ${info.process.pid}` : recording.title || recording.name;
 
-  const shown = documentOf(page.view, page.search, request);
   const exported = (format: (typeof EXPORTS)[number]): MenuItem => ({
     label: format.label,
     hint: format.hint,
@@ -34,26 +41,29 @@ export function TopBar({ openSheet, ready }: { openSheet: () => void; ready: boo
         apiUrl(`recordings/${encodeURIComponent(recording.id)}/export/${format.id}`, format.parameters(request)),
       ),
   });
-  const exportItems: MenuItem[] = [
-    { label: "Report, one HTML file…", hint: ".html", run: () => setDialog(true) },
-    ...(shown || EXPORTS.length > 0 ? [{ heading: "This window, metric and filter" }] : []),
-    ...(shown
-      ? [
-          {
-            label: "What this view shows",
-            hint: ".json",
-            run: () =>
-              download(
-                apiUrl(["recordings", recording.id, shown.document].filter(Boolean).join("/"), shown.parameters),
-                `${page.view}.json`,
-              ),
-          } satisfies MenuItem,
-        ]
-      : []),
-    ...EXPORTS.filter((format) => format.isPart).map(exported),
-    { heading: "The whole recording" },
-    ...EXPORTS.filter((format) => !format.isPart).map(exported),
-  ];
+  const exportItems = (): MenuItem[] => {
+    const shown = documentOf(page.view, whole().search, request);
+    return [
+      { label: "Report, one HTML file…", hint: ".html", run: () => setDialog(true) },
+      ...(shown || EXPORTS.length > 0 ? [{ heading: "This window, metric and filter" }] : []),
+      ...(shown
+        ? [
+            {
+              label: "What this view shows",
+              hint: ".json",
+              run: () =>
+                download(
+                  apiUrl(["recordings", recording.id, shown.document].filter(Boolean).join("/"), shown.parameters),
+                  `${page.view}.json`,
+                ),
+            } satisfies MenuItem,
+          ]
+        : []),
+      ...EXPORTS.filter((format) => format.isPart).map(exported),
+      { heading: "The whole recording" },
+      ...EXPORTS.filter((format) => !format.isPart).map(exported),
+    ];
+  };
 
   return (
     <header className="top-bar">
@@ -124,14 +134,14 @@ export function TopBar({ openSheet, ready }: { openSheet: () => void; ready: boo
         </Button>
       )}
       {info && info.exactness.lost_events > 0 && (
-        <a className="pill" data-kind="bad" href={page.href({}, { view: "recording" })}>
+        <a className="pill" data-kind="bad" href={href({}, { view: "recording" })}>
           {plural(info.exactness.lost_events, "event")} missing
         </a>
       )}
       {ready ? <ViewTabs /> : <span className="spring" />}
       {!report && (
         <>
-          <Button quiet onClick={(event) => openMenu(below(event.currentTarget), exportItems)} aria-haspopup="menu">
+          <Button quiet onClick={(event) => openMenu(below(event.currentTarget), exportItems())} aria-haspopup="menu">
             Export
           </Button>
           <Button
@@ -164,4 +174,4 @@ export function TopBar({ openSheet, ready }: { openSheet: () => void; ready: boo
       </Button>
     </header>
   );
-}
+});

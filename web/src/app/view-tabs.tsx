@@ -3,11 +3,12 @@
 import { type MouseEvent, type RefObject, useLayoutEffect, useRef, useState } from "react";
 import { VIEWS, type View } from "../lib/search-params.ts";
 import { below, useMenu } from "../ui/menu.tsx";
-import { usePage } from "../ui/page.ts";
+import { useHref, usePage } from "../ui/page.ts";
 import { NOT_IN_REPORTS, VIEW_TEXT } from "./views.tsx";
 
 export function ViewTabs() {
-  const { view, search, go, href, report } = usePage();
+  const { view, search, go, report } = usePage();
+  const href = useHref();
   const openMenu = useMenu();
   const nav = useRef<HTMLElement>(null);
   const shown = VIEWS.filter(

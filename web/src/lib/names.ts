@@ -71,6 +71,14 @@ export function bareName(full: string, limit = 120): string {
   return shortName(bare === "" ? name : bare, limit);
 }
 
+/**
+ * Python calls the code of every file `<module>`, and functions without a name `<lambda>`, `<listcomp>` and the like: the
+ * file tells them apart.
+ */
+export function placedName(name: string, file: string | null | undefined): string {
+  return file && /^<\w+>$/.test(name) ? `${name} ${fileName(file)}` : name;
+}
+
 /** Positions of a sign outside of all brackets. */
 function topLevel(name: string, sign: string): number[] {
   const found: number[] = [];

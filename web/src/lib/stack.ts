@@ -1,6 +1,6 @@
 // Stacks as text, to be copied into a mail or an issue.
 import type { Frame } from "../api/types.ts";
-import { location } from "./names.ts";
+import { bareName, location, placedName } from "./names.ts";
 
 /** What a frame is called in every view: its function, else where it is in its module's file. */
 export function frameName(frame: Frame): string {
@@ -35,10 +35,10 @@ export function allocatedBy(stack: readonly Frame[]): { by: Frame | undefined; f
   return { by, from };
 }
 
-/** The name of who allocated, where no module is beside it. */
-export function allocatorTitle(stack: readonly Frame[], otherwise: string): string {
+/** The name of who allocated, as it is in a heading: no module or file is beside it. */
+export function allocatorLabel(stack: readonly Frame[], otherwise: string): string {
   const { by } = allocatedBy(stack);
-  return by ? frameTitle(by) : otherwise;
+  return by ? placedName(bareName(frameTitle(by), 80), by.file) : otherwise;
 }
 
 /** The name of who allocated. */

@@ -1,5 +1,5 @@
 // What every view knows about the page: the recording, the state in the URL, and how to change it.
-import { createContext, useContext } from "react";
+import { createContext, useContext, useRef } from "react";
 import type { Parameters } from "../api/client.ts";
 import type { Subject } from "../api/queries.ts";
 import type { Report } from "../api/report.ts";
@@ -12,6 +12,7 @@ import {
   windowParameters,
 } from "../lib/request.ts";
 import type { MetricName, PageSearch, View } from "../lib/search-params.ts";
+import type { Window } from "../lib/time.ts";
 
 export interface GoOptions {
   /** No new entry in the browser's history. */
@@ -38,19 +39,44 @@ export interface Page {
   report: Report | undefined;
   /** The window is being dragged: a quick, coarse answer is better than a late, fine one. */
   brushing: boolean;
-  setBrushing: (brushing: boolean) => void;
+  /** Shows a window at once, in place of the address's, until the address changes. `held`: it is being dragged. */
+  brush: (window: Window, held: boolean) => void;
   /** Changes part of the state; `undefined` removes. */
   go: (patch: Partial<PageSearch>, options?: GoOptions) => void;
-  /** The address that {@link go} would lead to. */
-  href: (patch: Partial<PageSearch>, options?: Omit<GoOptions, "replace">) => string;
 }
 
+/** The address that {@link Page.go} would lead to. */
+export type Href = (patch: Partial<PageSearch>, options?: Omit<GoOptions, "replace">) => string;
+
 export const PageContext = createContext<Page | null>(null);
+/** Apart from the page: it changes with every part of the address, and few have links. */
+export const HrefContext = createContext<Href>(() => "#");
+
+/** Where a view is in itself: the frame around the views does not depend on it. */
+const PLACE_IN_VIEW = ["root", "open", "row"] as const satisfies readonly (keyof PageSearch)[];
+
+/** The state without a view's own place; the same object for as long as nothing else changes. */
+export function useFrameSearch(search: PageSearch): PageSearch {
+  const kept = useRef<PageSearch>(search);
+  const next = { ...search };
+  for (const key of PLACE_IN_VIEW) delete next[key];
+  if (!sameParts(kept.current, next)) kept.current = next;
+  return kept.current;
+}
+
+function sameParts(a: PageSearch, b: PageSearch): boolean {
+  const keys = new Set([...Object.keys(a), ...Object.keys(b)]) as Set<keyof PageSearch>;
+  return [...keys].every((key) => a[key] === b[key]);
+}
 
 export function usePage(): Page {
   const page = useContext(PageContext);
   if (!page) throw new Error("usePage outside of a page");
   return page;
+}
+
+export function useHref(): Href {
+  return useContext(HrefContext);
 }
 
 /** What is measured, chosen or not. */

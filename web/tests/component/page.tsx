@@ -34,10 +34,9 @@ export function renderInPage(children: ReactNode, search: PageSearch = {}) {
     paused: false,
     setPaused: () => undefined,
     brushing: false,
-    setBrushing: () => undefined,
+    brush: () => undefined,
     report: undefined,
     go: (patch, options) => went.push({ patch, options }),
-    href: () => "#",
   };
   const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
   const view = render(

@@ -14,6 +14,7 @@ import { effectiveMetric, filterParameters, suppressionParameters } from "../../
 import { readSearch, writeSearch } from "../../src/lib/search-params.ts";
 import { adviceOn, unnamedOf } from "../../src/lib/unnamed.ts";
 import { toCsv } from "../../src/ui/data-table.tsx";
+import { boxLabel } from "../../src/ui/flame/box-text.ts";
 import { parseNotes } from "../../src/ui/notes.ts";
 import { leaks } from "../mock-api/leaks.ts";
 import { info } from "../mock-api/process.ts";
@@ -240,11 +241,11 @@ test("findings do not miss what was never freed, and do not cry wolf over a few 
 
 test("what keeps growing until the exit frees it is a finding; a few blocks are none", () => {
   const growing = { kind: "growing", shape: "growing", bytes_per_second: 2048, why: "it rose", freed_at_exit: true };
-  const site = (id: string, bytes: number, count: number) => ({
+  const site = (id: string, bytes: number, count: number, file = "a.c") => ({
     id,
     bytes,
     count,
-    stack: [{ function: "cache_insert", file: "a.c", line: 3, module: "app", inlined: false, library: false }],
+    stack: [{ function: "cache_insert", file, line: 3, module: "app", inlined: false, library: false }],
     verdict: growing,
   });
   const base = evidence([]);
@@ -257,6 +258,21 @@ test("what keeps growing until the exit frees it is a finding; a few blocks are 
   expect(more).toEqual([]);
   expect(of([site("s1", 64, 4)])).toEqual([]);
   expect(of([site("s1", 500_000, 4)])).toEqual([]);
+  // Functions of one name in two files are two.
+  expect(of([site("s1", 300_000, 100), site("s2", 400_000, 50, "b.c")])[0]).toMatchObject({
+    text: expect.stringMatching(/^391 KiB in 50 blocks/),
+    search: { site: "s2" },
+  });
+});
+
+test("what Python calls alike in every file has its file beside it", () => {
+  const verdict = { ...leaker({ function: "" }).verdict, never_freed: true };
+  const [found] = findingsOf(evidence([leaker({ function: "<module>", file: "/srv/work.py", verdict })]));
+  expect(found?.title).toBe("<module> work.py: none of 1,000 blocks was ever freed");
+  expect(boxLabel("<listcomp>", "/srv/work.py")).toBe("<listcomp> work.py");
+  expect(boxLabel("<lambda>", null)).toBe("<lambda>");
+  expect(boxLabel("<alloc::vec::Vec<T> as core::ops::Drop>::drop", "vec.rs")).not.toContain("vec.rs");
+  expect(boxLabel("loads(str)", "/usr/lib/json.py")).toBe("loads");
 });
 
 test("of what grows the thread is named that makes nearly all of it", () => {

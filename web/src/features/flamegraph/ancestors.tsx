@@ -6,7 +6,7 @@ import { formatPercent, formatValue } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
 import { pagesOf } from "../../lib/pins.ts";
 import { Button } from "../../ui/controls.tsx";
-import { boxName } from "../../ui/flame/box-text.ts";
+import { boxLabel } from "../../ui/flame/box-text.ts";
 import { usePage } from "../../ui/page.ts";
 
 const SHOWN = 4;
@@ -45,7 +45,7 @@ export function Ancestors({ document, zoom }: { document: Flamegraph; zoom: Flam
             onClick={() => go({ root: node.id })}
             title={`${shortName(nodeName(node), 300)}: ${formatValue(node.value, unit)}`}
           >
-            {shortName(boxName(nodeName(node)), 28)}
+            {shortName(boxLabel(nodeName(node), node.frame?.file), 28)}
           </Button>
         </span>
       ))}
@@ -53,7 +53,7 @@ export function Ancestors({ document, zoom }: { document: Flamegraph; zoom: Flam
         ›
       </span>
       <b className="here" title={nodeName(zoom)}>
-        {shortName(boxName(nodeName(zoom)), 40)}
+        {shortName(boxLabel(nodeName(zoom), zoom.frame?.file), 40)}
       </b>
       <span>
         <b>{formatValue(zoom.value, unit)}</b> <span className="muted">{formatPercent(zoom.value / total)} of</span>

@@ -5,7 +5,7 @@ import { everyNode, type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
 import type { ColorGroup } from "../../lib/search-params.ts";
-import { boxName } from "../../ui/flame/box-text.ts";
+import { boxLabel } from "../../ui/flame/box-text.ts";
 import { colorOf } from "../../ui/flame/coloring.ts";
 
 const ROW = 18;
@@ -63,7 +63,7 @@ export function pictureOf(
       y: TITLE + down * ROW,
       width: boxWidth,
       fill: color(node),
-      text: boxWidth > 30 ? shortName(boxName(name), Math.floor((boxWidth - 6) / 6.2)) : "",
+      text: boxWidth > 30 ? shortName(boxLabel(name, node.frame?.file), Math.floor((boxWidth - 6) / 6.2)) : "",
       title: `${name}: ${formatValue(node.value, document.unit)} (${formatPercent(node.value / document.total)})`,
     });
   }

@@ -21,10 +21,10 @@ import {
   sentence,
 } from "../../lib/format.ts";
 import { identityOf } from "../../lib/identity.ts";
-import { bareName } from "../../lib/names.ts";
+import { bareName, placedName } from "../../lib/names.ts";
 import { boundsOf, replayError, replayedName, smallerRow } from "../../lib/replay.ts";
 import type { PageSearch, View } from "../../lib/search-params.ts";
-import { allocatorTitle } from "../../lib/stack.ts";
+import { allocatedBy, allocatorLabel } from "../../lib/stack.ts";
 
 export interface Finding {
   id: string;
@@ -102,6 +102,7 @@ function lost({ info }: Evidence): Weighed | undefined {
 /** What leaks, as one row a function; a server without such rows has sites. */
 interface Leaker {
   key: string;
+  /** As it is in a heading. */
   name: string;
   bytes: number;
   count: number;
@@ -115,7 +116,7 @@ function leakersOf(leaks: Leaks): Leaker[] {
   if (leaks.functions && leaks.functions.length > 0) {
     return leaks.functions.map((row) => ({
       key: `${row.function} ${row.module} ${row.file}`,
-      name: row.function,
+      name: placedName(bareName(row.function, 80), row.file),
       bytes: row.bytes,
       count: row.count,
       sites: row.total_sites,
@@ -126,7 +127,7 @@ function leakersOf(leaks: Leaks): Leaker[] {
   }
   return leaks.sites.map((site) => ({
     key: site.id,
-    name: allocatorTitle(site.stack, site.id),
+    name: allocatorLabel(site.stack, site.id),
     bytes: site.bytes,
     count: site.count,
     sites: 1,
@@ -181,7 +182,7 @@ function leaking(evidence: Evidence): Weighed[] {
       ...base(leaker),
       id: `growing ${leaker.key}`,
       figure: `+${formatBytes(leaker.verdict.bytes_per_second)}/s`,
-      title: `${bareName(leaker.name, 80)} keeps growing`,
+      title: `${leaker.name} keeps growing`,
       text: `${amount(leaker)} were never freed.${at === 0 ? onlyThread(evidence) : ""}`,
       tone: "bad",
       // A leak of a tenth of the peak comes before everything but losses, one of a thousandth after the peak.
@@ -194,7 +195,7 @@ function leaking(evidence: Evidence): Weighed[] {
       ...base(steps),
       id: `steps ${steps.key}`,
       figure: formatBytes(steps.bytes),
-      title: `${bareName(steps.name, 80)} rose in steps`,
+      title: `${steps.name} rose in steps`,
       text: `${plural(steps.count, "block")}, allocated one by one: a rare event, or a slow leak.`,
       tone: "plain",
       weight: 1.8,
@@ -208,7 +209,7 @@ function leaking(evidence: Evidence): Weighed[] {
       ...base(leaker),
       id: `never freed ${leaker.key}`,
       figure: formatBytes(leaker.bytes),
-      title: `${bareName(leaker.name, 80)}: none of ${plural(leaker.count, "block")} was ever freed`,
+      title: `${leaker.name}: none of ${plural(leaker.count, "block")} was ever freed`,
       text: `Growth has stopped${leaker.sites > 1 ? ` at its ${formatCount(leaker.sites)} sites` : ""}, but nothing was given back.`,
       tone: "warn",
       weight: 2.6 + 2 * part(leaker),
@@ -226,7 +227,7 @@ function leaking(evidence: Evidence): Weighed[] {
       ...base(largest),
       id: "largest leak",
       figure: formatBytes(largest.bytes),
-      title: `Largest never-freed: ${bareName(largest.name, 80)}`,
+      title: `Largest never-freed: ${largest.name}`,
       text: `${formatPercent(part(largest))} of the ${formatBytes(leaks.leaked.bytes)} that were never freed.`,
       tone: leaks.leaked.bytes > 0.01 * info.peak.bytes ? "warn" : "plain",
       weight: 1.5 + (2 * leaks.leaked.bytes) / Math.max(1, info.peak.bytes),
@@ -237,23 +238,25 @@ function leaking(evidence: Evidence): Weighed[] {
 
 /** What grew until the program gave everything back at its end: no leak, but a cache or a list without a limit. */
 function freedLate({ info, leaks }: Evidence): Weighed | undefined {
-  const sums = new Map<string, { bytes: number; count: number; rate: number; first: LeakSite }>();
+  const sums = new Map<string, { name: string; bytes: number; count: number; rate: number; first: LeakSite }>();
   for (const site of leaks?.freed_at_exit ?? []) {
-    const name = allocatorTitle(site.stack, site.id);
-    const sum = sums.get(name) ?? { bytes: 0, count: 0, rate: 0, first: site };
+    const name = allocatorLabel(site.stack, site.id);
+    // Functions of one name in two files are two.
+    const key = `${name} ${allocatedBy(site.stack).by?.file}`;
+    const sum = sums.get(key) ?? { name, bytes: 0, count: 0, rate: 0, first: site };
     sum.bytes += site.bytes;
     sum.count += site.count;
     sum.rate += site.verdict.bytes_per_second;
-    sums.set(name, sum);
+    sums.set(key, sum);
   }
-  const [largest] = [...sums].sort((a, b) => b[1].bytes - a[1].bytes);
+  const [largest] = [...sums.values()].sort((a, b) => b.bytes - a.bytes);
   if (!largest) return undefined;
-  const [name, { bytes, count, rate, first }] = largest;
+  const { name, bytes, count, rate, first } = largest;
   if (!isMuch(bytes, info) || bytes < 0.05 * info.peak.bytes || count <= FEW_BLOCKS) return undefined;
   return {
     id: "freed at exit",
     figure: `+${formatBytes(rate)}/s`,
-    title: `${bareName(name, 80)} keeps growing, and is freed only at exit`,
+    title: `${name} keeps growing, and is freed only at exit`,
     text: `${formatBytes(bytes)} in ${plural(count, "block")} before the end: a cache or a list without a limit.`,
     why: sentence(first.verdict.why),
     tone: "warn",
@@ -273,7 +276,7 @@ function peak({ info, peak: functions }: Evidence): Weighed | undefined {
   return {
     id: "peak",
     figure: formatBytes(row.flat),
-    title: `${bareName(row.name, 80)} held ${formatPercent(row.flat / functions.total)} of the peak`,
+    title: `${placedName(bareName(row.name, 80), row.file)} held ${formatPercent(row.flat / functions.total)} of the peak`,
     text: `Of ${formatBytes(info.peak.bytes)} at ${formatInstant(info.peak.at_ns)}${row.flat < SMALL * functions.total ? ", more than any other function" : ""}.`,
     tone: "plain",
     view: "flamegraph",
@@ -290,7 +293,7 @@ function temporary({ info, temporary: functions }: Evidence): Weighed | undefine
     id: "temporary",
     figure: formatPercent(part),
     title: "of all allocations are temporary",
-    text: `${bareName(row.name, 80)} makes ${formatShortCount(row.flat)} of the ${formatShortCount(functions.total)} (${formatPercent(row.flat / functions.total)})${row.flat < SMALL * functions.total ? "; no function makes more of them" : ". A buffer that it keeps and uses again would save them"}.`,
+    text: `${placedName(bareName(row.name, 80), row.file)} makes ${formatShortCount(row.flat)} of the ${formatShortCount(functions.total)} (${formatPercent(row.flat / functions.total)})${row.flat < SMALL * functions.total ? "; no function makes more of them" : ". A buffer that it keeps and uses again would save them"}.`,
     tone: part > 0.5 ? "warn" : "plain",
     view: "flamegraph",
     search: { metric: "temporary", unit: "count", selected: identityOf(row) },

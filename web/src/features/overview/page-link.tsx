@@ -1,6 +1,6 @@
 // A link to a view with part of the page's state changed.
 import type { MouseEvent, ReactNode } from "react";
-import { type GoOptions, usePage } from "../../ui/page.ts";
+import { type GoOptions, useHref, usePage } from "../../ui/page.ts";
 
 interface PageLinkProps {
   patch: Parameters<ReturnType<typeof usePage>["go"]>[0];
@@ -9,7 +9,8 @@ interface PageLinkProps {
 }
 
 export function PageLink({ patch, view, children }: PageLinkProps) {
-  const { href, go } = usePage();
+  const { go } = usePage();
+  const href = useHref();
   const follow = (event: MouseEvent) => {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
     event.preventDefault();

@@ -5,7 +5,7 @@ import { documentQuery } from "../../api/queries.ts";
 import type { Functions } from "../../api/types.ts";
 import { formatCount, formatExact, formatPercent, formatValue } from "../../lib/format.ts";
 import { Share } from "../../ui/controls.tsx";
-import { usePage, useRequest } from "../../ui/page.ts";
+import { useHref, usePage, useRequest } from "../../ui/page.ts";
 import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { flatByFile, inOrder, UNKNOWN } from "./files.ts";
@@ -29,7 +29,8 @@ export function FileList() {
 }
 
 function Files({ files, functions }: { files: Functions; functions: Functions | undefined }) {
-  const { href, go } = usePage();
+  const { go } = usePage();
+  const href = useHref();
   const find = useSearch();
   const flat = useMemo(() => flatByFile(functions), [functions]);
   const known = inOrder(

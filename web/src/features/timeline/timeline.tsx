@@ -123,7 +123,7 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
   const window = brush ?? search.window;
   const client = useQueryClient();
   const send = useThrottled(
-    (next: Window) => go({ window: next, at: undefined }, { replace: true }),
+    (next: Window) => page.brush(next, true),
     BRUSH_MS,
     () => client.isFetching({ type: "active" }) > 0,
   );
@@ -150,19 +150,16 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
     if (now.kind === "brush") {
       if (!now.moved && Math.abs(event.clientX - now.startX) < 3) return;
       if (!now.moved) {
-        // One entry in the history for the whole gesture; what follows replaces it.
         now.moved = true;
-        page.setBrushing(true);
         const first = ordered(now.anchor, t, endNs);
         setBrush(first);
-        go({ window: first, at: undefined });
+        page.brush(first, true);
         return;
       }
       const next = ordered(now.anchor, t, endNs);
       setBrush(next);
       send(next);
     } else if (now.kind === "from" || now.kind === "to") {
-      page.setBrushing(true);
       const next = ordered(now.other, t, endNs);
       setBrush(next);
       send(next);
@@ -177,7 +174,6 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
   const onPointerUp = (event: PointerEvent<HTMLDivElement>) => {
     const now = drag.current;
     drag.current = null;
-    page.setBrushing(false);
     if (!now) return;
     if (now.kind === "brush" && !now.moved) {
       const t = instantAt(event.clientX);
@@ -191,7 +187,9 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
       }
     } else if (brush) {
       send.cancel();
-      go({ window: brush, at: undefined }, { replace: true });
+      page.brush(brush, false);
+      // One entry in the history for a whole gesture.
+      go({ window: brush, at: undefined }, { replace: now.kind !== "brush" });
     }
     setBrush(null);
   };

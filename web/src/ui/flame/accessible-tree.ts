@@ -108,7 +108,7 @@ export class AccessibleTree {
   /** The widest frames from the root down, as many as there may be; callers always before what they call. */
   private fill(): void {
     if (!this.layout) return;
-    const wanted = widest(this.layout, MOST);
+    const wanted = new Set(widest(this.layout));
     const { activeRow } = this.marks;
     if (activeRow !== undefined) for (const node of this.around(activeRow)) wanted.add(node.row);
     this.items = new Map();
@@ -183,10 +183,8 @@ export class AccessibleTree {
     const { rowHeight, downwards } = this.geometry;
     const left = level.x0[place.index] ?? 0;
     const right = level.x1[place.index] ?? 0;
-    item.style.left = `${left * 100}%`;
-    item.style.width = `${(right - left) * 100}%`;
-    item.style[downwards ? "top" : "bottom"] = `${place.level * rowHeight}px`;
-    item.style[downwards ? "bottom" : "top"] = "auto";
+    const edge = downwards ? "top" : "bottom";
+    item.style.cssText = `left:${left * 100}%;width:${(right - left) * 100}%;${edge}:${place.level * rowHeight}px`;
   }
 
   private applyMarks(row: number, item: HTMLElement): void {
@@ -223,15 +221,21 @@ function leastOf(layout: FlameLayout, most: number): number {
   return heap[0] ?? 0;
 }
 
-/** Rows of so many frames, the widest of all; of those of one width the outermost. */
-function widest(layout: FlameLayout, most: number): Set<number> {
+/** Kept, since every way out of a zoom leads back to the same tree. */
+const widestOf = new WeakMap<FlameLayout, ReadonlySet<number>>();
+
+/** Rows of the widest frames, as many as there may be; of those of one width the outermost. */
+function widest(layout: FlameLayout): ReadonlySet<number> {
+  const known = widestOf.get(layout);
+  if (known) return known;
   const rows = new Set<number>();
-  const least = layout.count > most ? leastOf(layout, most) : 0;
+  const least = layout.count > MOST ? leastOf(layout, MOST) : 0;
   for (const level of layout.levels) {
-    for (const node of level.nodes) if (node.weight > least && rows.size < most) rows.add(node.row);
+    for (const node of level.nodes) if (node.weight > least && rows.size < MOST) rows.add(node.row);
   }
   for (const level of layout.levels) {
-    for (const node of level.nodes) if (node.weight === least && rows.size < most) rows.add(node.row);
+    for (const node of level.nodes) if (node.weight === least && rows.size < MOST) rows.add(node.row);
   }
+  widestOf.set(layout, rows);
   return rows;
 }

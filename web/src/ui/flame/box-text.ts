@@ -1,4 +1,5 @@
 // Text on frames: names without what makes them long, and as much of them as fits.
+import { placedName } from "../../lib/names.ts";
 import { plainTypes } from "../../lib/plain-types.ts";
 
 /**
@@ -15,6 +16,11 @@ export function boxName(full: string): string {
   if (rest.includes("::", rest.lastIndexOf(")"))) return name;
   const start = returnTypeEnd(front);
   return start < 0 ? name : front.slice(start) || name;
+}
+
+/** What is written on the frame of a function. */
+export function boxLabel(name: string, file: string | null | undefined): string {
+  return placedName(boxName(name), file);
 }
 
 /** Where the last list of arguments at the outermost level begins; -1 if there is none. */

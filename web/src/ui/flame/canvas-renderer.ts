@@ -4,8 +4,10 @@
 // Up and down is the scroll position of the host, so that scroll bars and touch work as they do everywhere.
 
 import type { FlameFrame } from "../../api/types.ts";
+import type { Theme } from "../../lib/colors.ts";
 import { type FlameNode, nodeById } from "../../lib/flame-tree.ts";
 import { isChosen } from "../../lib/identity.ts";
+import { themeNow } from "../theme.ts";
 import { AccessibleTree } from "./accessible-tree.ts";
 import { TextFitter } from "./box-text.ts";
 import { type FlameGestures, listen } from "./gestures.ts";
@@ -83,6 +85,8 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   let hovered: FlameNode | undefined;
   let lit: string | undefined;
   let fitter: TextFitter | undefined;
+  /** The theme that the colours of the ink are of. */
+  let inkOf: Theme | undefined;
   let ink: Ink = { text: "", muted: "", match: "", accent: "", strong: "", surface: "" };
   let asked: number | undefined;
   /** Pictures and trees so far, for tests and measurements. */
@@ -98,7 +102,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   let marksDrawn: Drawn = [];
   const raster = new Raster();
   let pixels: Uint32Array[] = [];
-  const labels = new Map<FlameNode, string>();
+  let labels = new WeakMap<FlameNode, string>();
   /** The frames of the selected function; unknown until it is asked for. */
   let selected: ReadonlySet<FlameFrame> | undefined;
   const tree = new AccessibleTree(content, name);
@@ -120,6 +124,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   };
 
   function readStyle(): void {
+    inkOf = themeNow();
     const style = getComputedStyle(host);
     const of = (token: string) => style.getPropertyValue(token).trim();
     ink = {
@@ -189,7 +194,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     drawMarks();
     drawMap();
     placeItems();
-    if (glides) pictures.glide([marksCanvas], width);
+    if (glides) pictures.glide(marksDrawn.length > 0 ? [marksCanvas] : [], width);
     if (placed === view) return;
     placed = view;
     host.dataset["view"] = `${view.left.toPrecision(6)} ${view.right.toPrecision(6)}`;
@@ -270,7 +275,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
 
   function drawMap(): void {
     if (!mapped() || (!mapIsOld && placed === view)) return;
-    drawMinimap(map, layout, { view, width, colorOf, pixels, downwards: downwards(), ink, isOld: mapIsOld });
+    drawMinimap(map, layout, { view, width, colorOf, pixels, downwards: downwards(), ink });
     mapIsOld = false;
   }
 
@@ -365,14 +370,13 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       const sameZoom = zoomed === zoom.id && was !== undefined && was.right > was.left;
       /** The frame that was zoomed to, if the new tree has it further down. */
       const left = sameZoom || zoomed === undefined || trees === 0 ? undefined : nodeById(root, zoomed);
+      if (look?.label !== nextLook.label) labels = new WeakMap();
       look = nextLook;
       marks = nextMarks;
       selected = undefined;
-      labels.clear();
       layout = layoutOf(root);
       pixels = pixelsOf(layout, nextLook.color);
       placed = undefined;
-      sizeIsOld = true;
       hovered = undefined;
       setZoom(zoom);
       const span = spanOf(layout, zoom.row) ?? WHOLE;
@@ -389,7 +393,8 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
         view = clamped(span);
       }
       mapIsOld = true;
-      readStyle();
+      // To read it again would lay out the whole page, in the middle of its changes.
+      if (inkOf !== themeNow()) readStyle();
       mapCanvas.hidden = !mapped();
       fitContent();
       fitStage();

@@ -13,7 +13,7 @@ import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { light, onLight } from "../lit.ts";
 import { usePage } from "../page.ts";
 import { useTheme } from "../theme.ts";
-import { boxName } from "./box-text.ts";
+import { boxLabel } from "./box-text.ts";
 import { hasCanvas, makeCanvasRenderer } from "./canvas-renderer.ts";
 import { type FlameHandlers, type FlameRenderer, type MakeFlameRenderer, rowElementId } from "./renderer.ts";
 
@@ -24,7 +24,7 @@ const makeRenderer: MakeFlameRenderer = hasCanvas()
   ? makeCanvasRenderer
   : (await import("./d3-renderer.ts")).makeD3Renderer;
 
-const writeName = (node: FlameNode): string => boxName(nodeName(node));
+const writeName = (node: FlameNode): string => boxLabel(nodeName(node), node.frame?.file);
 
 interface ChartProps extends FlameHandlers {
   name: string;

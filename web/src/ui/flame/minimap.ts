@@ -14,8 +14,6 @@ interface MinimapLook {
   pixels: Uint32Array[];
   downwards: boolean;
   ink: { strong: string; surface: string; muted: string };
-  /** The tree, its colours or its size changed: the picture under the frame is made anew. */
-  isOld: boolean;
 }
 
 /** Levels that have less of the width below them are not in the picture: a deep recursion would take its height. */
@@ -27,23 +25,31 @@ export function mappedLevels({ levels }: FlameLayout): number {
   return levels.findLastIndex(isWide) + 1;
 }
 
-/** The picture without its frame, kept for each canvas. */
-const pictures = new WeakMap<HTMLCanvasElement, HTMLCanvasElement>();
+/** The picture without its frame. */
+interface Strip {
+  canvas: HTMLCanvasElement;
+  /** All that it depends on. */
+  of: readonly unknown[];
+}
+
+/** Kept for each layout: every way out of a zoom leads back to the same tree. */
+const pictures = new WeakMap<FlameLayout, Strip>();
 const raster = new Raster();
 
 export function drawMinimap(context: CanvasRenderingContext2D, layout: FlameLayout, look: MinimapLook): void {
   const { view, width, ink } = look;
   const { canvas } = context;
-  let picture = pictures.get(canvas);
-  if (!picture || look.isOld) {
-    picture ??= document.createElement("canvas");
-    pictures.set(canvas, picture);
-    picture.width = canvas.width;
-    picture.height = canvas.height;
-    paint(picture, layout, look);
+  const of = [look.pixels, look.downwards, ink.muted, canvas.width, canvas.height, width];
+  let picture = pictures.get(layout);
+  if (!picture || of.some((part, i) => part !== picture?.of[i])) {
+    picture = { canvas: document.createElement("canvas"), of };
+    pictures.set(layout, picture);
+    picture.canvas.width = canvas.width;
+    picture.canvas.height = canvas.height;
+    paint(picture.canvas, layout, look);
   }
   context.clearRect(0, 0, width, MINIMAP_HEIGHT);
-  context.drawImage(picture, 0, 0, width, MINIMAP_HEIGHT);
+  context.drawImage(picture.canvas, 0, 0, width, MINIMAP_HEIGHT);
   const left = view.left * width;
   const right = Math.max(left + 2, view.right * width);
   if (view.right - view.left >= 1 - 1e-12) return;
