@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 
 int main(void) {
+    // The heap is there before.
+    void *first = NEW(50);
     int got = 0;
     while (got < 1000000) {
         int rights = got % 2 ? PROT_READ : PROT_READ | PROT_WRITE;
@@ -11,8 +13,9 @@ int main(void) {
     }
     for (int i = 0; i < 200000; i++) {
         void *block = NEW(100);
-        FREE(block, 100);
+        if (block) FREE(block, 100);
     }
+    FREE(first, 50);
     // How many there are beside the program's own is the machine's affair.
     say("mapped %s", got > 10000 && got < 1000000 ? "as many as there are" : "too few");
     say_truth("own");

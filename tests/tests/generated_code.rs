@@ -334,9 +334,9 @@ static __attribute__((noinline)) void keep_in_c(int number) { kept[number & 4095
 import \"C\"
 func keepNumbered(number int) { C.keep_in_c(C.int(number)) }
 //go:noinline
-func keepByMalloc() { for number := 0; number < 100; number++ { C.malloc(500001) } }
+func keepDirectly() { for number := 0; number < 100; number++ { C.malloc(500001) } }
 func main() {
-	keepByMalloc()
+	keepDirectly()
 	done := make(chan bool)
 	for worker := 0; worker < 2; worker++ {
 		go func() {
@@ -376,7 +376,7 @@ fn gos_functions_are_known_by_their_module() {
         );
         // What calls malloc of C by cgo is the function of Go's, and nothing that is between.
         let sites = ask(&["sites"], &path);
-        assert_eq!(sites["sites"][0]["function"], "main.keepByMalloc", "{:#}", sites["sites"][0]);
+        assert_eq!(sites["sites"][0]["function"], "main.keepDirectly", "{:#}", sites["sites"][0]);
         let c = frame_of(&events, "keep_in_c").expect("C's function");
         assert_eq!(c["language"], if name == "whole" { json!("c") } else { json!(null) }, "{name}: {c}");
         assert_eq!(missing_frames(&path), [""; 0], "{name}");
