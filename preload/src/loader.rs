@@ -223,6 +223,10 @@ pub fn look_at_first_malloc() {
     if first.is_null() || core::ptr::eq(first, crate::hooks::malloc as *const () as *const c_void) {
         return;
     }
+    #[cfg(target_arch = "x86_64")]
+    if crate::statics::has_said_of(first as u64) {
+        return;
+    }
     let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: an address of a loaded object, and a place for the answer, which names it by a terminated string.
     let path = unsafe {

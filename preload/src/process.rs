@@ -1,12 +1,15 @@
 //! The hooks of exit and fork: exit, _exit, quick_exit, fork, daemon.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use tracehound_format::record::Kind;
 use tracehound_record::record;
+use tracehound_shared::clock;
 use tracehound_shared::gate::{self, Internal};
 #[cfg(not(linked))]
 use tracehound_shared::libc_version;
+use tracehound_shared::session;
 use tracehound_shared::sys;
 
 use crate::entry::{caller, hook};
@@ -142,6 +145,19 @@ unsafe extern "C" fn in_child() {
     }
     tracehound_lifecycle::child_is_ready();
     start::set_errno(errno);
+}
+
+/// The program makes a child by a system call itself: no handler of forks runs, and nothing records the child.
+pub fn child_by_number() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !start::ensure() || !start::follows_children() || SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let _internal = Internal::enter();
+    if let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) {
+        let text = "the program makes children by system calls of its own, past the C library: they have no recordings";
+        session.remark(clock::now(), "unfollowed-child", text.into());
+    }
 }
 
 /// Ends the process at once, all threads, without exit handlers.

@@ -174,6 +174,13 @@ unsafe extern "C" fn look_at_syscall(number: c_long, operation: usize, flags: us
             _ => {}
         }
     }
+    if number == libc::SYS_clone && operation & libc::CLONE_VM as usize == 0 {
+        process::child_by_number();
+    }
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_fork {
+        process::child_by_number();
+    }
     match number {
         libc::SYS_unshare => unshare_by_number as *const () as usize,
         libc::SYS_setns => setns_by_number as *const () as usize,

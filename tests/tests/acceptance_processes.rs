@@ -380,6 +380,19 @@ fn a_limit_from_before_the_start_is_the_programs() {
     }
 }
 
+/// No handler of forks runs for them: they are not recorded, and the parent's recording says so where children are followed.
+#[test]
+fn children_made_by_system_calls_are_missed_aloud() {
+    let remarks = |case: Case| {
+        let run = case.agrees();
+        assert_eq!(run.traced.recordings().len(), 1);
+        let info = json(&["info"], &run.recording);
+        info["remarks"].as_array().unwrap().iter().filter(|remark| remark["topic"] == "unfollowed-child").count()
+    };
+    assert_eq!(remarks(Case::new("fork_by_number.c").option("CHILDREN", "1")), 1);
+    assert_eq!(remarks(Case::new("fork_by_number.c")), 0);
+}
+
 #[test]
 fn a_program_with_as_many_mappings_as_it_may_have_ends_as_it_does_alone() {
     Case::new("mappings_until_none.c").any_stderr().agrees();

@@ -61,6 +61,12 @@ pub fn install() {
     }
 }
 
+/// Whether an address is in the program's own object, whose allocator has a remark of its own.
+pub fn has_said_of(address: u64) -> bool {
+    SAID.get().is_some_and(Option::is_some)
+        && executable().is_some_and(|module| (module.start..module.end).contains(&address))
+}
+
 enum Outcome {
     /// All of it is recorded.
     Hooked(String),

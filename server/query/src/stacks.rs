@@ -87,6 +87,8 @@ pub fn allocator_and_caller(
     let mut kinds = Vec::new();
     let mut program = None;
     let mut some = Vec::new();
+    // What only passes calls on between two functions says less than who called it.
+    let mut passed = None;
     for location in trace.shown_stack(symbols, node).filter_map(|node| trace.node_location(node)) {
         some.clear();
         symbols.frames(trace, location, &mut some);
@@ -97,8 +99,13 @@ pub fn allocator_and_caller(
                 // A function that calls itself, or whose part was split off, says nothing new.
                 let by: &(SymbolFrame, u64) = &levels[at];
                 if by.0.function != level.function || function.name.is_none() {
+                    let caller = frame_of(trace, symbols, level, pc, function);
+                    if matches!(function.kind, CodeKind::Wrapper | CodeKind::Runtime) {
+                        passed.get_or_insert(caller);
+                        continue;
+                    }
                     let own = Frame { library: false, ..frame(trace, symbols, &by.0, by.1) };
-                    return (Some(own), Some(frame_of(trace, symbols, level, pc, function)));
+                    return (Some(own), Some(caller));
                 }
                 continue;
             }
@@ -113,5 +120,5 @@ pub fn allocator_and_caller(
     let own = own.map(|own| Frame { library: own.library && found.is_none(), ..own });
     let same = |level: &SymbolFrame| levels.get(at).is_some_and(|by| by.0.function == level.function);
     let caller = levels.iter().skip(at + 1).find(|(level, _)| !same(level));
-    (own, caller.map(|(level, pc)| frame(trace, symbols, level, *pc)))
+    (own, caller.map(|(level, pc)| frame(trace, symbols, level, *pc)).or(passed))
 }
