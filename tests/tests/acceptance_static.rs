@@ -37,6 +37,8 @@ fn remarks(info: &serde_json::Value, topic: &str) -> Vec<String> {
 fn is_recorded(case: &Case, family: &str) {
     let run = case.agrees();
     let said = remarks(&run.info, "static-allocator").join(" ");
+    // Nothing else is said of its malloc.
+    assert_eq!(remarks(&run.info, "first-malloc"), [""; 0]);
     assert!(said.contains(family) && said.contains("is recorded"), "{said}");
     assert_eq!(remarks(&run.info, "unhooked-allocator"), [""; 0]);
 }
