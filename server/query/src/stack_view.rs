@@ -188,11 +188,16 @@ struct ChildLinks {
     /// Its last child, and how many there are.
     last: RowId,
     count: u32,
+    /// The row of the tree before whose children all of them were, or [`SEVERAL`].
+    of: RowId,
 }
+
+/// Children of several rows have become one row's: some may be calls of one function.
+const SEVERAL: RowId = RowId::MAX;
 
 impl ChildLinks {
     const fn new(function: FunctionId, before: RowId) -> Self {
-        Self { function, before, last: 0, count: 0 }
+        Self { function, before, last: 0, count: 0, of: 0 }
     }
 }
 
@@ -215,7 +220,10 @@ impl<'a> GrowingView<'a> {
             return 0;
         }
         let frame = self.from.frame[row];
-        if let Some(known) = self.known_child(parent, frame.function) {
+        // Children of one row are calls of different functions: only where rows have become one is there one to be found.
+        if self.has_several(parent, self.from.parent[row])
+            && let Some(known) = self.known_child(parent, frame.function)
+        {
             return known;
         }
         let recursive = self.caller(parent, row).is_some();
@@ -224,15 +232,34 @@ impl<'a> GrowingView<'a> {
         let above = &mut self.links[parent as usize];
         let before = std::mem::replace(&mut above.last, made);
         above.count += 1;
-        let count = above.count;
+        let ChildLinks { count, of, .. } = *above;
         self.links.push(ChildLinks::new(frame.function, before));
-        if count == FEW + 1 {
-            let all: Vec<_> = self.listed_children(parent).collect();
-            self.many.extend(all.into_iter().map(|(child, function)| ((parent, function), child)));
-        } else if count > FEW {
+        if of == SEVERAL && count == FEW + 1 {
+            self.put_into_table(parent);
+        } else if of == SEVERAL && count > FEW {
             self.many.insert((parent, frame.function), made);
         }
         made
+    }
+
+    /// Whether the children of `parent`, with those of row `of` of the tree before, are or were of several rows.
+    fn has_several(&mut self, parent: RowId, of: RowId) -> bool {
+        let links = &mut self.links[parent as usize];
+        if links.count == 0 {
+            links.of = of;
+        }
+        if links.of != of && links.of != SEVERAL {
+            links.of = SEVERAL;
+            if links.count > FEW {
+                self.put_into_table(parent);
+            }
+        }
+        self.links[parent as usize].of == SEVERAL
+    }
+
+    fn put_into_table(&mut self, parent: RowId) {
+        let all: Vec<_> = self.listed_children(parent).collect();
+        self.many.extend(all.into_iter().map(|(child, function)| ((parent, function), child)));
     }
 
     fn known_child(&self, parent: RowId, function: FunctionId) -> Option<RowId> {
