@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
-enum { THREADS = 400, BLOCKS = 100, STACK = 64 << 10, STORE = 8 << 20 };
+enum { THREADS = 1000, BLOCKS = 100, STACK = 64 << 10, STORE = 8 << 20 };
 
 static int go, done;
 static unsigned long made, whole;

@@ -330,14 +330,14 @@ fn a_thread_without_memory_is_said() {
     let totals = |how: &str| {
         let traced = trace(&program, &[how], &[]);
         let info = info(&traced);
-        assert_eq!(traced.stdout().trim(), "made 40000, all by 400", "{how}");
+        assert_eq!(traced.stdout().trim(), "made 100000, all by 1000", "{how}");
         let said = info["remarks"].as_array().unwrap().iter().any(|remark| remark["topic"] == "no-context");
         let lost = number(&info, "/events/lost");
         (number(&info, "/events/alloc") + number(&info, "/events/free"), lost, said, info["complete"] == true)
     };
     let (all, nothing_lost, said, complete) = totals("all");
     assert_eq!((nothing_lost, said, complete), (0, false, true));
-    assert!(all >= 80_000, "{all} events");
+    assert!(all >= 200_000, "{all} events");
     let (recorded, lost, said, complete) = totals("none");
     assert!(lost > 0 && said && !complete, "{lost} lost, remark: {said}, complete: {complete}");
     assert_eq!(recorded + lost, all, "what is not recorded is counted");

@@ -139,7 +139,7 @@ fn options_that_an_attach_cannot_keep_are_refused() {
         assert!(output.status.code() == Some(2) && said(&output).contains(variable), "{}", said(&output));
     }
     let output = attach_command(&program.pid(), program.folder.path()).output().unwrap();
-    assert!(output.status.code() == Some(1) && said(&output).contains("is no file"), "{}", said(&output));
+    assert!(output.status.code() == Some(2) && said(&output).contains("is a folder"), "{}", said(&output));
     program.quit();
 }
 

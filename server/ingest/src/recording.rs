@@ -146,17 +146,22 @@ impl Recording {
             IndexPlace::In(folder) => vec![folder.clone()],
         };
         let id = header.recording_id;
-        let mut left = places.as_slice();
-        loop {
-            match Self::open_in(path, &file, id, left, options.clone()) {
+        let mut opened = Self::open_in(path, &file, id, &places, options.clone());
+        for at in 1..places.len() {
+            match &opened {
                 // A recording that has filled its disk is read, too.
-                Err(OpenError::Index { error, .. }) if is_full(&error) && left.len() > 1 => {
-                    let _ = Folder::discard_unfinished(&left[0]);
-                    left = &left[1..];
+                Err(OpenError::Index { error, .. }) if is_full(error) => {
+                    let _ = Folder::discard_unfinished(&places[at - 1]);
+                    match Self::open_in(path, &file, id, &places[at..], options.clone()) {
+                        // That the other place cannot be written either says less than why it was needed.
+                        Err(OpenError::Index { error, .. }) if !is_full(&error) => break,
+                        other => opened = other,
+                    }
                 }
-                other => return other,
+                _ => break,
             }
         }
+        opened
     }
 
     /// As [`Self::open`], with the index in the first of these places that can be written.
