@@ -99,8 +99,9 @@ pub fn allocator_and_caller(
                 // A function that calls itself, or whose part was split off, says nothing new.
                 let by: &(SymbolFrame, u64) = &levels[at];
                 if by.0.function != level.function || function.name.is_none() {
+                    let passes_on = matches!(function.kind, CodeKind::Wrapper | CodeKind::Runtime);
                     let caller = frame_of(trace, symbols, level, pc, function);
-                    if matches!(function.kind, CodeKind::Wrapper | CodeKind::Runtime) {
+                    if passes_on {
                         passed.get_or_insert(caller);
                         continue;
                     }
