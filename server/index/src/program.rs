@@ -108,7 +108,7 @@ const RUST: [&str; 4] = ["alloc::", "core::", "std::", "hashbrown::"];
 const STARTS: [&str; 4] = ["_start", "__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main"];
 
 /// How names of wrappers end, after [`MODIFIERS`] were taken off: in lower case, words joined.
-const SUFFIXES: [&str; 8] = ["alloc", "allocate", "memalign", "strdup", "strndup", "memdup", "operatornew", "mmap"];
+const SUFFIXES: [&str; 7] = ["alloc", "allocate", "memalign", "strdup", "strndup", "memdup", "operatornew"];
 
 /// What names of functions that release memory end with.
 const RELEASING: [&str; 3] = ["dealloc", "deallocate", "unalloc"];
