@@ -27,7 +27,7 @@ pub struct CheckReport {
     pub file: String,
     /// All checks passed.
     pub passed: bool,
-    /// The recording has ended in an orderly way and nothing is known to be missing; else those of peak and of allocations are lower
+    /// The recording has ended in an orderly way and nothing is known to be missing; else peak and allocations are lower
     /// bounds, and leaked is what was live at the last event.
     pub complete: bool,
     /// What is missing, in words.
