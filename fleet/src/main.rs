@@ -17,6 +17,15 @@
 //! ask/       questions over a store: top, regress, leaks, outliers, budget
 //! ```
 
+/// Writes a line to standard error, as `eprintln!` does. A standard error that nobody reads, or that is full, ends no
+/// collector.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($text)*)));
+    }};
+}
+pub(crate) use tell;
+
 mod ask;
 mod blocks;
 mod buckets;
@@ -82,7 +91,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("heaptrace: {}", clean(&format!("{error:#}")));
+    tell!("heaptrace: {}", clean(&format!("{error:#}")));
     ExitCode::FAILURE
 }
 

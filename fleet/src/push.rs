@@ -245,7 +245,7 @@ impl ProfileSink {
             }
             let seconds = pause.as_secs();
             let again = format!("{why}; trying again in {seconds} s (attempt {} of {})", attempt + 1, self.attempts);
-            eprintln!("heaptrace: {}", crate::clean(&again));
+            crate::tell!("heaptrace: {}", crate::clean(&again));
             tokio::time::sleep(pause).await;
             pause *= 2;
         }

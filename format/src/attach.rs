@@ -24,7 +24,7 @@ pub const WAKE: &str = "tracehound_attach_wake";
 /// First word of the block.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thattach");
 /// Layout of the block and of the request.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Nothing is recorded, and no memory is taken.
 pub const DORMANT: u32 = 0;
@@ -48,7 +48,7 @@ pub mod command {
 }
 
 /// Functions that are hooked, in the order of the block.
-pub const HOOKED: [&str; 29] = [
+pub const HOOKED: [&str; 31] = [
     "malloc",
     "calloc",
     "realloc",
@@ -78,6 +78,8 @@ pub const HOOKED: [&str; 29] = [
     "execve",
     "execveat",
     "fexecve",
+    "prctl",
+    "syscall",
 ];
 /// Functions that may be hooked.
 pub const HOOKS: usize = 32;

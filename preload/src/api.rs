@@ -161,6 +161,15 @@ pub unsafe extern "C-unwind" fn prctl(option: c_int, a: usize, b: usize, c: usiz
     result
 }
 
+/// The hook [`prctl`] as an address.
+// SAFETY: a function's address, not called by this type.
+pub const PRCTL_ENTRY: unsafe extern "C" fn() = unsafe {
+    core::mem::transmute::<
+        unsafe extern "C-unwind" fn(c_int, usize, usize, usize, usize) -> c_int,
+        unsafe extern "C" fn(),
+    >(prctl)
+};
+
 /// `sigaltstack(2)`: there may be less room on it than the recorder would like to have.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sigaltstack(stack: *const libc::stack_t, before: *mut libc::stack_t) -> c_int {

@@ -18,7 +18,7 @@ use tracehound_shared::gate::{self, Internal, ThreadGate};
 use tracehound_shared::sys;
 use tracehound_shared::thread::{MODE, ThreadContext};
 
-use crate::{credentials, exec, hooks, maps, next, process, start};
+use crate::{api, credentials, exec, hooks, maps, next, process, seccomp, start};
 
 /// The block, found from outside by its name.
 #[unsafe(no_mangle)]
@@ -101,6 +101,8 @@ const HOOKED: [(&CStr, unsafe extern "C" fn()); attach::HOOKED.len()] = [
     (c"execve", exec::entries::EXECVE),
     (c"execveat", exec::entries::EXECVEAT),
     (c"fexecve", exec::entries::FEXECVE),
+    (c"prctl", api::PRCTL_ENTRY),
+    (c"syscall", seccomp::syscall),
 ];
 
 const _: () = assert!(are_known());

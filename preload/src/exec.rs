@@ -11,8 +11,10 @@ use crate::limits;
 use crate::next;
 use crate::start;
 
-type Text = *const c_char;
-type List = *const *const c_char;
+/// A terminated text of the program's.
+pub type Text = *const c_char;
+/// A list of texts that ends with a null pointer.
+pub type List = *const *const c_char;
 
 unsafe extern "C" {
     static environ: List;

@@ -135,6 +135,8 @@ functions_on_demand! {
 }
 
 functions_on_demand! {
+    fork_without_handlers: c"_Fork", fn() -> c_int;
+    clone: c"clone", fn() -> c_int;
     register_frame: c"__register_frame", fn(Ptr) -> ();
     register_frame_table: c"__register_frame_table", fn(Ptr) -> ();
     register_frame_info: c"__register_frame_info", fn(Ptr, Ptr) -> ();
@@ -153,6 +155,16 @@ pub fn syscall_address() -> usize {
         // Before the first look-up.
         None => loader::find_next(c"syscall"),
     }
+}
+
+/// Address of the next `_Fork`, to be jumped to; 0: the C library has none.
+pub fn fork_without_handlers_address() -> usize {
+    fork_without_handlers().map_or(0, |function| function as *const () as usize)
+}
+
+/// Address of the next `clone`, to be jumped to; 0: the C library has none.
+pub fn clone_address() -> usize {
+    clone().map_or(0, |function| function as *const () as usize)
 }
 
 /// Serves the program from the bundled jemalloc from now on: a what-if switch.

@@ -12,7 +12,7 @@ use tracehound_shared::libc_version;
 use tracehound_shared::session;
 use tracehound_shared::sys;
 
-use crate::entry::{caller, hook};
+use crate::entry::{caller, hook, passes_on};
 use crate::next;
 use crate::start;
 
@@ -147,15 +147,16 @@ unsafe extern "C" fn in_child() {
     start::set_errno(errno);
 }
 
-/// The program makes a child by a system call itself: no handler of forks runs, and nothing records the child.
-pub fn child_by_number() {
+/// The program makes a child past `fork`: no handler of forks runs, and nothing records the child.
+pub fn child_without_handlers() {
     static SAID: AtomicBool = AtomicBool::new(false);
-    if !start::ensure() || !start::follows_children() || SAID.swap(true, Ordering::Relaxed) {
+    // A handler of signals may call this in the middle of the recorder's own code, which a remark would enter again.
+    if !start::ensure() || !start::follows_children() || gate::is_internal() || SAID.swap(true, Ordering::Relaxed) {
         return;
     }
     let _internal = Internal::enter();
     if let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) {
-        let text = "the program makes children by system calls of its own, past the C library: they have no recordings";
+        let text = "the program makes children by _Fork, clone or system calls of its own: they have no recordings";
         session.remark(clock::now(), "unfollowed-child", text.into());
     }
 }
@@ -204,6 +205,40 @@ unsafe extern "C-unwind" fn fork_body(stack: u64, frame: u64) -> c_int {
     }
     child
 }
+
+/// Where a call of `_Fork` goes on, for the hook to jump to.
+extern "C" fn look_at_fork() -> usize {
+    child_without_handlers();
+    match next::fork_without_handlers_address() {
+        0 => no_such_function as *const () as usize,
+        address => address,
+    }
+}
+
+/// Where a call of `clone` goes on. With memory in common it makes a thread, or a child that execs soon.
+extern "C" fn look_at_clone(_: usize, _: usize, flags: c_int) -> usize {
+    if flags & libc::CLONE_VM == 0 {
+        child_without_handlers();
+    }
+    match next::clone_address() {
+        0 => no_such_function as *const () as usize,
+        address => address,
+    }
+}
+
+extern "C" fn no_such_function() -> c_int {
+    start::set_errno(libc::ENOSYS);
+    -1
+}
+
+passes_on!(
+    /// `_Fork(3)`: `fork` without its handlers, which follow children here.
+    _Fork, look_at_fork
+);
+passes_on!(
+    /// `clone(2)`.
+    clone, look_at_clone
+);
 
 /// `daemon(3)` ends the calling process inside libc, behind its fork: the recording is finished right before that, and
 /// goes on should the call fail.

@@ -10,6 +10,8 @@ use tracehound_shared::sys;
 use tracehound_shared::sys::calls::{CallingThreads, calls_by};
 
 use crate::bpf::{Instruction, JudgedCall, is_survived};
+use crate::entry::passes_on;
+use crate::exec;
 use crate::next;
 use crate::process;
 use crate::start;
@@ -87,79 +89,10 @@ fn is_readable(from: usize, bytes: usize) -> bool {
 /// Why a recording ends before the program does.
 const WHY: &str = "the program installs a seccomp filter that would kill it for the recorder's system calls";
 
-/// `syscall(2)`: looked at on the way, for `seccomp(2)` has no function of its own in the C library.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn syscall() {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "endbr64",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rdx",
-        ".cfi_adjust_cfa_offset 8",
-        "push rcx",
-        ".cfi_adjust_cfa_offset 8",
-        "push r8",
-        ".cfi_adjust_cfa_offset 8",
-        "push r9",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {look}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop r9",
-        ".cfi_adjust_cfa_offset -8",
-        "pop r8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rcx",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdx",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "jmp rax",
-        ".cfi_endproc",
-        look = sym look_at_syscall
-    )
-}
-
-/// `syscall(2)`, as above.
-#[cfg(target_arch = "aarch64")]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn syscall() {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "hint #34",
-        "stp x29, x30, [sp, #-80]!",
-        ".cfi_def_cfa_offset 80",
-        ".cfi_offset x29, -80",
-        ".cfi_offset x30, -72",
-        "mov x29, sp",
-        "stp x0, x1, [sp, #16]",
-        "stp x2, x3, [sp, #32]",
-        "stp x4, x5, [sp, #48]",
-        "stp x6, x7, [sp, #64]",
-        "bl {look}",
-        "mov x16, x0",
-        "ldp x0, x1, [sp, #16]",
-        "ldp x2, x3, [sp, #32]",
-        "ldp x4, x5, [sp, #48]",
-        "ldp x6, x7, [sp, #64]",
-        "ldp x29, x30, [sp], #80",
-        ".cfi_def_cfa_offset 0",
-        "br x16",
-        ".cfi_endproc",
-        look = sym look_at_syscall
-    )
-}
+passes_on!(
+    /// `syscall(2)`: looked at on the way, for `seccomp(2)` has no function of its own in the C library.
+    syscall, look_at_syscall
+);
 
 /// Gives the address to jump to.
 unsafe extern "C" fn look_at_syscall(number: c_long, operation: usize, flags: usize, argument: usize) -> usize {
@@ -175,13 +108,16 @@ unsafe extern "C" fn look_at_syscall(number: c_long, operation: usize, flags: us
         }
     }
     if number == libc::SYS_clone && operation & libc::CLONE_VM as usize == 0 {
-        process::child_by_number();
+        process::child_without_handlers();
     }
     #[cfg(target_arch = "x86_64")]
     if number == libc::SYS_fork {
-        process::child_by_number();
+        process::child_without_handlers();
     }
     match number {
+        libc::SYS_execve => execve_by_number as *const () as usize,
+        libc::SYS_execveat => execveat_by_number as *const () as usize,
+        libc::SYS_exit_group => exit_by_number as *const () as usize,
         libc::SYS_unshare => unshare_by_number as *const () as usize,
         libc::SYS_setns => setns_by_number as *const () as usize,
         _ => next::syscall_address(),
@@ -192,6 +128,35 @@ unsafe extern "C" fn look_at_syscall(number: c_long, operation: usize, flags: us
 unsafe extern "C-unwind" fn unshare_by_number(_: c_long, flags: c_int) -> c_long {
     // SAFETY: the program's argument.
     c_long::from(unsafe { process::unshare(flags) })
+}
+
+/// `syscall(SYS_execve, …)`.
+unsafe extern "C-unwind" fn execve_by_number(
+    _: c_long,
+    path: exec::Text,
+    arguments: exec::List,
+    list: exec::List,
+) -> c_long {
+    // SAFETY: the program's arguments.
+    c_long::from(unsafe { exec::execve(path, arguments, list) })
+}
+
+/// `syscall(SYS_execveat, …)`.
+unsafe extern "C-unwind" fn execveat_by_number(
+    _: c_long,
+    dir: c_int,
+    path: exec::Text,
+    arguments: exec::List,
+    list: exec::List,
+    flags: c_int,
+) -> c_long {
+    // SAFETY: the program's arguments.
+    c_long::from(unsafe { exec::execveat(dir, path, arguments, list, flags) })
+}
+
+/// `syscall(SYS_exit_group, …)`.
+extern "C" fn exit_by_number(_: c_long, status: c_int) -> ! {
+    process::_exit(status)
 }
 
 /// `syscall(SYS_setns, …)`.

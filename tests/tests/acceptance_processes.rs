@@ -389,8 +389,17 @@ fn children_made_by_system_calls_are_missed_aloud() {
         let info = json(&["info"], &run.recording);
         info["remarks"].as_array().unwrap().iter().filter(|remark| remark["topic"] == "unfollowed-child").count()
     };
-    assert_eq!(remarks(Case::new("fork_by_number.c").option("CHILDREN", "1")), 1);
-    assert_eq!(remarks(Case::new("fork_by_number.c")), 0);
+    for how in ["syscall", "clone", "_Fork"] {
+        assert_eq!(remarks(Case::new("fork_by_number.c").args(&[how]).option("CHILDREN", "1")), 1, "{how}");
+        assert_eq!(remarks(Case::new("fork_by_number.c").args(&[how])), 0, "{how}");
+    }
+}
+
+#[test]
+fn an_end_by_a_system_call_of_the_programs_own_is_no_kill() {
+    for (how, end) in [("execve", "exec"), ("execveat", "exec"), ("exit_group", "exit")] {
+        Case::new("end_by_number.c").args(&[how]).ends(end).agrees();
+    }
 }
 
 #[test]

@@ -109,6 +109,25 @@ fn a_filter_that_kills_is_never_provoked() {
     }
 }
 
+/// The program puts the filter on itself when it is recorded: the recording ends, and not the program.
+#[test]
+fn a_filter_that_comes_later_ends_the_recording() {
+    let number = libc::SYS_write.to_string();
+    for how in ["prctl", "syscall"] {
+        let program = started(Command::new(compile("kills_for_call.c", &["-O1"])), &[&number, how]);
+        let path = program.path("later.dat");
+        let mut attach = Attach::start(&program.pid(), &path);
+        let Program { mut child, input, folder, .. } = program;
+        drop(input);
+        assert_eq!(child.wait().unwrap().code(), Some(5), "{how}");
+        attach.ends_somehow();
+        let info = json(&["info"], &path);
+        assert_eq!(info["end"], "stopped", "{how}: {info:#}");
+        assert!(info["remarks"].to_string().contains("seccomp"), "{how}: {info:#}");
+        drop(folder);
+    }
+}
+
 #[test]
 fn a_filter_of_any_thread_counts() {
     let program = started(Command::new(compile("thread_filter.c", &["-O1", "-pthread"])), &[]);

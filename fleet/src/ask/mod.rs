@@ -111,7 +111,7 @@ impl Where {
             bail!("no matching recording in {} has tables{waiting}; `heaptrace fleet pack` writes tables", self.store);
         }
         if waiting > 0 {
-            eprintln!(
+            crate::tell!(
                 "heaptrace: {waiting} whole recordings have no tables yet and are not in this answer: a collector writes them, \
                  and so does `heaptrace fleet pack`"
             );
@@ -225,11 +225,11 @@ async fn pack_all(args: PackArgs) -> Result<()> {
             Ok(_) => done += 1,
             Err(error) => {
                 failed += 1;
-                eprintln!("heaptrace: {}: {}", about.recording, crate::clean(&format!("{error:#}")));
+                crate::tell!("heaptrace: {}: {}", about.recording, crate::clean(&format!("{error:#}")));
             }
         }
     }
-    eprintln!("heaptrace: {done} recordings packed, {} had tables", all.len() - done - failed);
+    crate::tell!("heaptrace: {done} recordings packed, {} had tables", all.len() - done - failed);
     if failed > 0 {
         bail!("{failed} recordings have no tables");
     }
@@ -240,7 +240,7 @@ async fn compact_all(args: CompactArgs) -> Result<()> {
     let store = Store::open(&args.store)?;
     let before = args.before.unwrap_or_else(today);
     let done = compact::compact(&store, &before, &mut |_| Ok(())).await?;
-    eprintln!("heaptrace: {} days compacted, {} small files are gone", done.days, done.files);
+    crate::tell!("heaptrace: {} days compacted, {} small files are gone", done.days, done.files);
     Ok(())
 }
 

@@ -90,14 +90,14 @@ pub async fn start(
         .layer(middleware::from_fn_with_state(Arc::clone(&state), guard))
         .with_state(state);
     let scheme = if tls.is_some() { "https" } else { "http" };
-    eprintln!("heaptrace: collecting at {scheme}://{address}");
+    crate::tell!("heaptrace: collecting at {scheme}://{address}");
     if let Some(acceptor) = tls {
         let listener = TlsListener::start(socket, acceptor)?;
         tokio::spawn(async move { axum::serve(listener, router).await });
         return Ok(());
     }
     if !address.ip().is_loopback() {
-        eprintln!("heaptrace: recordings and the token come in the clear: --tls-cert and --tls-key encrypt them");
+        crate::tell!("heaptrace: recordings and the token come in the clear: --tls-cert and --tls-key encrypt them");
     }
     tokio::spawn(async move { axum::serve(socket, router).await });
     Ok(())

@@ -271,7 +271,7 @@ impl CollectorStatus {
     /// A recording is ended for a quota; `why` is said on standard error.
     pub fn ended_for_quota(&self, why: &str) {
         self.ended.fetch_add(1, Ordering::Relaxed);
-        eprintln!("heaptrace: {}", clean(why));
+        crate::tell!("heaptrace: {}", clean(why));
     }
 
     /// Something failed for good; it is said on standard error, once a minute however often it comes again.
@@ -288,7 +288,7 @@ impl CollectorStatus {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.retain(|_, when| when.elapsed() < SAY_AGAIN);
         if said.len() < MOST_SAID && !said.contains_key(&why) {
-            eprintln!("heaptrace: {why}");
+            crate::tell!("heaptrace: {why}");
             said.insert(why, Instant::now());
         }
     }

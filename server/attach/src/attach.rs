@@ -29,7 +29,7 @@ use crate::target::{TargetProcess, examine};
 /// How often all threads are stopped to find one that may be borrowed, or to find none in the way of a change.
 const TRIES: u32 = 2_000;
 /// Longest wait for the recorder's thread to open the recording.
-const START: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(30);
 
 /// Longest wait for another process that detaches.
 const OTHERS: Duration = Duration::from_secs(20);
