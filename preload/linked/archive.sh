@@ -59,8 +59,8 @@ table() { # 0 or 1, prefix of the names
     echo "tracehound_behind: .quad $1"
     for name in "${hooks[@]}"; do
         case $name in
-        # libgcc's, which is not in every program, and what older C libraries do not have.
-        __register_frame* | __deregister_frame* | _Fork) echo ".weak $2$name" ;;
+        # libgcc's, which is not in every program.
+        __register_frame* | __deregister_frame*) echo ".weak $2$name" ;;
         # They come with malloc, from whoever defines that: asked for by name, libc's would stand beside the program's own.
         calloc | realloc | free | posix_memalign | aligned_alloc | memalign | valloc | pvalloc | malloc_usable_size)
             echo ".weak $2$name" ;;

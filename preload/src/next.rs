@@ -125,17 +125,17 @@ macro_rules! functions_on_demand {
 /// Nobody has looked yet.
 const UNKNOWN: usize = usize::MAX;
 
-// The C library's own: the first is glibc's, the others musl's. musl's exit handlers take no argument, so ours has none to
+// The C library's own: the first is glibc's, the next two musl's, the last one younger than some. musl's exit handlers take no argument, so ours has none to
 // look at.
 #[cfg(not(linked))]
 functions_on_demand! {
     cxa_at_quick_exit: c"__cxa_at_quick_exit", fn(ExitHandler, Ptr) -> c_int;
     at_quick_exit: c"at_quick_exit", fn(ExitHandler) -> c_int;
+    fork_without_handlers: c"_Fork", fn() -> c_int;
     pthread_atfork: c"pthread_atfork", fn(ForkHandler, ForkHandler, ForkHandler) -> c_int;
 }
 
 functions_on_demand! {
-    fork_without_handlers: c"_Fork", fn() -> c_int;
     clone: c"clone", fn() -> c_int;
     register_frame: c"__register_frame", fn(Ptr) -> ();
     register_frame_table: c"__register_frame_table", fn(Ptr) -> ();
@@ -158,6 +158,7 @@ pub fn syscall_address() -> usize {
 }
 
 /// Address of the next `_Fork`, to be jumped to; 0: the C library has none.
+#[cfg(not(linked))]
 pub fn fork_without_handlers_address() -> usize {
     fork_without_handlers().map_or(0, |function| function as *const () as usize)
 }

@@ -170,6 +170,16 @@ fn exit_now(status: c_int) -> ! {
     sys::exit_process(status)
 }
 
+/// The calling thread is about to end by the system call. With the program's only thread the process ends.
+pub fn thread_exits_by_number() {
+    // Without a recording no system call of ours, as above.
+    let recorded = if start::is_loaded() { start::recorded_pid() } else { 0 };
+    if recorded != 0 && recorded == sys::process_id() && tracehound_lifecycle::is_only_thread() {
+        start::finish();
+        tracehound_lifecycle::leave_as_last();
+    }
+}
+
 /// `_exit(2)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
@@ -207,6 +217,7 @@ unsafe extern "C-unwind" fn fork_body(stack: u64, frame: u64) -> c_int {
 }
 
 /// Where a call of `_Fork` goes on, for the hook to jump to.
+#[cfg(not(linked))]
 extern "C" fn look_at_fork() -> usize {
     child_without_handlers();
     match next::fork_without_handlers_address() {
@@ -231,6 +242,8 @@ extern "C" fn no_such_function() -> c_int {
     -1
 }
 
+// In a program that is linked statically the C library's own `fork` calls it by this name.
+#[cfg(not(linked))]
 passes_on!(
     /// `_Fork(3)`: `fork` without its handlers, which follow children here.
     _Fork, look_at_fork

@@ -114,6 +114,9 @@ unsafe extern "C" fn look_at_syscall(number: c_long, operation: usize, flags: us
     if number == libc::SYS_fork {
         process::child_without_handlers();
     }
+    if number == libc::SYS_exit {
+        process::thread_exits_by_number();
+    }
     match number {
         libc::SYS_execve => execve_by_number as *const () as usize,
         libc::SYS_execveat => execveat_by_number as *const () as usize,

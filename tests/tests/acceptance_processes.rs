@@ -176,7 +176,15 @@ fn quick_exit_runs_its_handlers() {
 
 #[test]
 fn the_bare_exit_system_call_loses_nothing() {
-    Case::new("exit_with_threads.c").args(&["syscall"]).ends("killed").agrees();
+    Case::new("exit_with_threads.c").args(&["syscall"]).agrees();
+}
+
+/// The recorder's thread, which is left, ends with the program's.
+#[test]
+fn threads_that_end_by_the_system_call_end_the_process() {
+    for way in ["only", "both", "returns", "gone", "bare"] {
+        Case::new("exit_thread_by_number.c").args(&[way]).agrees();
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tracehound_shared::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use tracehound_shared::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use tracehound_format::meta::EndReason;
 
@@ -175,12 +175,8 @@ pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
     }
     {
         let _internal = Internal::enter();
-        let started = sys::clock(libc::CLOCK_MONOTONIC);
-        let waited = || sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
-        if command_until(session, SUSPEND, || waited() > SUSPEND_NS) {
-            wait_for_end(session);
-        } else {
-            session.give_up("suspend-writer", waited(), 0, false);
+        if let Err(waited) = end_writer(session) {
+            session.give_up("suspend-writer", waited, 0, false);
         }
     }
     let result = call();
@@ -235,7 +231,13 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
             };
             writer.has_ended_for_good() || writer.is_suspended()
         });
-        if ended || is_last(session) {
+        if ended {
+            break;
+        }
+        if is_last(session) {
+            if !session.main_gone.load(Ordering::Acquire) {
+                end_as_last(session);
+            }
             break;
         }
         session.pool.sleep(if session.main_gone.load(Ordering::Relaxed) { 2_000_000 } else { rest });
@@ -248,6 +250,22 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
         attached::after_end(session);
     }
     core::ptr::null_mut()
+}
+
+/// On the writer's thread, the last one of a process whose main thread went without the C library: no exit handler runs. If
+/// that was the only thread, the process ends with its status.
+fn end_as_last(session: &'static Session) {
+    // No thread is left that could wait at the gate.
+    gate::change(gate::RECORDING, gate::HELD);
+    COMMAND.store(FINISH_EXIT, Ordering::SeqCst);
+    guarded(session, || {
+        let mut state = WRITER.lock();
+        running(&mut state, session).map(serve);
+        true
+    });
+    if session.threads.count() <= 1 {
+        sys::exit_process(threads().map_or(0, |threads| threads.main_status));
+    }
 }
 
 fn has_ended_for_good() -> bool {
@@ -393,19 +411,78 @@ fn leave_descriptor_table(session: &'static Session) -> bool {
     true
 }
 
-/// Whether this is the last thread of the process, which is to end.
+/// Whether this is the last thread of the process, which is to end. The main thread may have gone without the C library.
 pub(super) fn is_last(session: &Session) -> bool {
-    session.main_gone.load(Ordering::Acquire) && alone()
+    if session.main_gone.load(Ordering::Acquire) {
+        return threads().is_some_and(|threads| threads.count <= 2);
+    }
+    let now = sys::clock(libc::CLOCK_MONOTONIC);
+    let last = LAST_LOOK.load(Ordering::Relaxed);
+    if now.saturating_sub(last) < LOOK_NS {
+        return false;
+    }
+    LAST_LOOK.store(now, Ordering::Relaxed);
+    last != 0 && threads().is_some_and(|threads| threads.main_is_gone && threads.count <= 2)
 }
 
-/// Whether no other thread of the process lives: the main thread has gone by pthread_exit and waits for the rest.
-fn alone() -> bool {
-    let Ok(status) = sys::read_file(libc::AT_FDCWD, c"/proc/self/stat") else { return false };
-    let Some(at) = status.iter().rposition(|&byte| byte == b')') else { return false };
-    let fields = status.get(at + 2..).unwrap_or_default().split(|&byte| byte == b' ');
-    // Field 20: threads, the gone main thread included.
-    let threads = fields.clone().nth(17).and_then(|text| std::str::from_utf8(text).ok()?.parse::<u32>().ok());
-    threads.is_some_and(|threads| threads <= 2)
+/// How often the writer looks whether the main thread is gone.
+const LOOK_NS: u64 = 1_000_000_000;
+/// When it did last; 0: never.
+static LAST_LOOK: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the calling thread, one of the program's, is its only one: with it the process ends.
+pub fn is_only_thread() -> bool {
+    let session = session::current().filter(|session| session.pid == sys::process_id());
+    let Some(session) = session.filter(|session| !session.confined.load(Ordering::SeqCst)) else { return false };
+    if gate::is_internal() {
+        // A handler of signals inside the recorder's own code, which this would enter again.
+        return false;
+    }
+    let _internal = Internal::enter();
+    let writer = u32::from(session.writer_alive.load(Ordering::Acquire));
+    let main = u32::from(sys::thread_id() != session.pid);
+    threads().is_some_and(|threads| threads.count <= 1 + writer + if threads.main_is_gone { main } else { 0 })
+}
+
+/// Has the writer's thread of a finished recording end: the last thread of a process gives it its status.
+pub fn leave_as_last() {
+    let session = session::current().filter(|session| session.pid == sys::process_id());
+    if let Some(session) = session.filter(|session| session.writer_alive.load(Ordering::Acquire)) {
+        let _internal = Internal::enter();
+        // Without success the process ends a little later, with another status: the recording is whole and closed.
+        let _ = end_writer(session);
+    }
+}
+
+/// Ends the writer's thread for a while; an error if it does not end in time: how long that was, in ns.
+fn end_writer(session: &'static Session) -> Result<(), u64> {
+    let started = sys::clock(libc::CLOCK_MONOTONIC);
+    let waited = || sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
+    if command_until(session, SUSPEND, || waited() > SUSPEND_NS) {
+        wait_for_end(session);
+        return Ok(());
+    }
+    Err(waited())
+}
+
+/// Threads of the process.
+struct ThreadsOfProcess {
+    /// How many, the main thread included as long as others live.
+    count: u32,
+    main_is_gone: bool,
+    /// What it has ended with, if it is gone.
+    main_status: i32,
+}
+
+fn threads() -> Option<ThreadsOfProcess> {
+    let status = sys::read_file(libc::AT_FDCWD, c"/proc/self/stat").ok()?;
+    let at = status.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = status.get(at + 2..)?.split(|&byte| byte == b' ');
+    // Field 3, the state of the main thread, then 20 and 52, which is its status as wait(2) has it.
+    let main_is_gone = fields.next()? == b"Z";
+    let mut number = |skipped| std::str::from_utf8(fields.nth(skipped)?.trim_ascii()).ok()?.parse::<i64>().ok();
+    let (count, main_status) = (number(16)?, number(31).unwrap_or(0));
+    Some(ThreadsOfProcess { count: count as u32, main_is_gone, main_status: (main_status >> 8) as i32 & 0xff })
 }
 
 /// Runs a round of the writer on the calling thread, unless another thread runs one.

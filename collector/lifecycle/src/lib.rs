@@ -34,7 +34,7 @@ pub use capture_control::from_outside;
 pub use capture_control::{flush, look, mark, resume_recording, stop, toggle};
 pub use control::close_from_program as close_control;
 pub use credentials::before_change_of_user;
-pub use driver::{has_writer, start_writer, without_writer};
+pub use driver::{has_writer, is_only_thread, leave_as_last, start_writer, without_writer};
 pub use fork_exec_exit::{
     Finish, InheritedState, after_followed_fork, before_followed_fork, before_fork, child_is_ready, confine,
     end_at_fork, end_early, ended_at_fork, finish, forget_in_child, forked, is_confined, resume, thread_ends,
