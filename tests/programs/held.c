@@ -1,6 +1,7 @@
 // Blocks that are there before anybody looks: of all sizes, of several threads, aligned and with mappings of their own,
 // and between them free ones of every kind: in the threads' caches, the fast bins, the other bins.
 // Prints each block's address and usable size, `ready`, and then does on lines of standard input:
+// With "shared" all threads have one arena, in which their caches get the free blocks that lie there, 16 bytes too large.
 // `free` every second block freed, every fourth of the others resized, new ones made; prints the counts; `quit` ends it.
 #include <malloc.h>
 #include <pthread.h>
@@ -63,6 +64,17 @@ int main(int count, char **arguments) {
   pthread_barrier_init(&freed, NULL, threads + 1);
   pthread_barrier_init(&ended, NULL, threads + 1);
   setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+  if (count > 2) {
+    void *large[40];
+    mallopt(M_ARENA_MAX, 1);
+    for (int i = 0; i < 40; i++) {
+      large[i] = malloc(0x298);
+      if (!malloc(40))
+        abort();
+    }
+    for (int i = 0; i < 40; i++)
+      free(large[i]);
+  }
   pthread_t ids[64];
   for (long i = 0; i < threads; i++)
     pthread_create(&ids[i], NULL, work, (void *)i);

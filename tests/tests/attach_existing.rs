@@ -68,11 +68,11 @@ fn address(event: &Value) -> u64 {
 }
 
 /// A program with known blocks, and the recording of what it does with them.
-fn held(threads: u32) -> (TempDir, BTreeMap<u64, u64>, Vec<Value>, Value) {
+fn held(threads: u32, how: &[&str]) -> (TempDir, BTreeMap<u64, u64>, Vec<Value>, Value) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("held.dat");
     let mut command = Command::new(compile("held.c", &["-O1"]));
-    command.arg(threads.to_string());
+    command.arg(threads.to_string()).args(how);
     let mut program = Program::start(command);
     let lines = program.until("ready");
     let known: BTreeMap<u64, u64> = lines
@@ -95,8 +95,8 @@ fn held(threads: u32) -> (TempDir, BTreeMap<u64, u64>, Vec<Value>, Value) {
     (folder, known, events, info)
 }
 
-fn the_list_is_what_the_program_holds(threads: u32) {
-    let (_folder, known, events, info) = held(threads);
+fn the_list_is_what_the_program_holds(threads: u32, how: &[&str]) {
+    let (_folder, known, events, info) = held(threads, how);
     let listed: Vec<&Value> = events.iter().filter(|event| event["kind"] == "existing").collect();
     let by_address: BTreeMap<u64, u64> =
         listed.iter().map(|event| (address(event), event["size"].as_u64().unwrap())).collect();
@@ -138,17 +138,22 @@ fn the_list_is_what_the_program_holds(threads: u32) {
 
 #[test]
 fn one_thread_holds_what_is_listed() {
-    the_list_is_what_the_program_holds(1);
+    the_list_is_what_the_program_holds(1, &[]);
 }
 
 #[test]
 fn eight_threads_hold_what_is_listed() {
-    the_list_is_what_the_program_holds(8);
+    the_list_is_what_the_program_holds(8, &[]);
+}
+
+#[test]
+fn threads_of_one_arena_hold_what_is_listed() {
+    the_list_is_what_the_program_holds(8, &["shared"]);
 }
 
 #[test]
 fn memory_and_pins_know_blocks_from_before() {
-    let (folder, known, _, info) = held(1);
+    let (folder, known, _, info) = held(1, &[]);
     let path = folder.path().join("held.dat");
     let memory = json(&["memory"], &path);
     let live = memory["rows"].as_array().unwrap().iter().find(|row| row["key"] == "live").unwrap();

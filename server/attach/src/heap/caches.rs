@@ -66,7 +66,12 @@ const LAYOUTS: [CacheLayout; 3] = [
 
 /// Adds the chunks of all threads' caches, and the caches' own. Each thread has a pointer to its cache at the same place
 /// of its storage; it is found by what it points to.
-pub(super) fn of_threads(reader: &mut WordReader<'_>, thread_pointers: &[u64], free: &mut HashSet<u64>) {
+pub(super) fn of_threads(
+    reader: &mut WordReader<'_>,
+    thread_pointers: &[u64],
+    free: &mut HashSet<u64>,
+    gaps: &mut Vec<String>,
+) {
     // By distance from the pointer: how many chunks, and each cache with its own.
     type Caches = Vec<(u64, Vec<u64>)>;
     let mut by_place: HashMap<u64, (u64, Caches)> = HashMap::new();
@@ -82,8 +87,15 @@ pub(super) fn of_threads(reader: &mut WordReader<'_>, thread_pointers: &[u64], f
         }
     }
     // Empty ones are like any zeroed block of that size: only a place where some thread has chunks is the caches'.
-    let place = by_place.into_values().filter(|(count, _)| *count > 0).max_by_key(|(count, _)| *count);
-    for (own, chunks) in place.into_iter().flat_map(|(_, caches)| caches) {
+    let place = by_place.into_iter().filter(|(_, (count, _))| *count > 0).max_by_key(|(_, (count, _))| *count);
+    let Some((place, (_, caches))) = place else { return };
+    let with_cache =
+        thread_pointers.iter().filter_map(|pointer| reader.word(pointer.checked_sub(place)?)).filter(|&at| at != 0);
+    let unread = with_cache.count().saturating_sub(caches.len());
+    if unread > 0 {
+        gaps.push(format!("the caches of {unread} threads are not known: free blocks in them are listed"));
+    }
+    for (own, chunks) in caches {
         free.insert(own);
         free.extend(chunks);
     }
@@ -97,7 +109,8 @@ fn reader_word(reader: &mut WordReader<'_>, at: u64) -> Option<u64> {
 /// The chunks of the cache at `block`; `None` if there is none.
 fn cache(reader: &mut WordReader<'_>, block: u64) -> Option<Vec<u64>> {
     let chunk = reader.word(block - 8)? & SIZE;
-    let layout = LAYOUTS.into_iter().find(|layout| layout.chunk == chunk)?;
+    // What malloc gives may be larger by what is too small for a chunk of its own.
+    let layout = LAYOUTS.into_iter().find(|layout| layout.chunk == chunk || layout.chunk + (LEAST - 16) == chunk)?;
     let mut all = Vec::new();
     for number in 0..layout.bins {
         let first = reader.word(block + layout.entries + number * 8)?;

@@ -66,7 +66,7 @@ pub fn blocks(memory: &dyn WordSource, pages: &dyn ProcessPages, around: &HeapSu
     for arena in &arenas.all {
         caches::fast_bins(&mut reader, arena, &mut free, &mut found.gaps);
     }
-    caches::of_threads(&mut reader, &around.thread_pointers, &mut free);
+    caches::of_threads(&mut reader, &around.thread_pointers, &mut free, &mut found.gaps);
     for arena in &arenas.all {
         chunks::of_arena(&mut reader, arena, &free, &mut found);
     }
