@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! PyObject_Malloc ─▶ table ─▶ hook here ─▶ pymalloc ─▶ an arena; or malloc, for more than 512 bytes
-//!                                                      └ inside a call that is recorded: no event of its own
+//!                                                      └ inside a call that is recorded: no event of its own,
+//!                                                        but for the free of another block
 //! ```
 //! An arena is mapped inside such a call, too, so no byte counts twice.
 
@@ -253,11 +254,22 @@ unsafe extern "C-unwind" fn realloc_body(
             return allocated(caller, size, real);
         }
         match record::ready() {
-            Some(context) => record::realloc(context, caller, REALLOC, old, size, real),
+            Some(context) => with_block(old, || record::realloc(context, caller, REALLOC, old, size, real)),
             None if is_up() => nested::realloc(caller, REALLOC, old, size, &mut real),
             None => real(),
         }
     }
+}
+
+/// Makes a call that gives a block back or moves it. tracemalloc, between us and malloc, frees what it knows of the block
+/// inside of it, which is an event of its own.
+#[inline(always)]
+fn with_block<T>(block: Ptr, call: impl FnOnce() -> T) -> T {
+    let slot = gate::slot();
+    slot.freed_by_python.set(gate::short_address(block.addr()));
+    let result = call();
+    slot.freed_by_python.set(0);
+    result
 }
 
 unsafe extern "C-unwind" fn free_body(domain: &'static Domain, block: Ptr, stack: u64, frame: u64) {
@@ -273,7 +285,7 @@ unsafe extern "C-unwind" fn free_body(domain: &'static Domain, block: Ptr, stack
             return real();
         }
         match record::ready() {
-            Some(context) => record::free(context, caller, Kind::OtherFree, block, real),
+            Some(context) => with_block(block, || record::free(context, caller, Kind::OtherFree, block, real)),
             None if is_up() => nested::free(caller, Kind::OtherFree, block, &mut real),
             None => real(),
         }

@@ -69,6 +69,19 @@ fn each_object_is_recorded_once_with_its_stack() {
     }
 }
 
+/// It frees what it knows of a large block inside the call that frees the block.
+#[test]
+fn what_tracemalloc_knows_of_a_block_is_freed_with_it() {
+    for interpreter in pythons() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, recording) = run(&interpreter, &["--python-objects"], &[("PYTHONTRACEMALLOC", "5")], folder.path());
+        let info = json(&["info"], &recording);
+        let replaced = number(&info, "/recorder/clock_quality/order_violations");
+        let figures = (number(&info, "/recorder/unmatched_frees"), replaced, &info["complete"]);
+        assert_eq!(figures, (0, 0, &true.into()), "{}", interpreter.display());
+    }
+}
+
 #[test]
 fn as_many_as_with_malloc_in_its_place() {
     let folder = tempfile::tempdir().unwrap();

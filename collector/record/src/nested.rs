@@ -142,10 +142,22 @@ impl SlowEntry {
     /// `caller` must be the state of the hooked function's caller.
     pub unsafe fn node(&self, caller: Caller) -> Option<u32> {
         // SAFETY: `caller` is the state of the hooked function's caller: the contract of `node`.
-        with_room(|| unsafe { self.node_here(caller) })
+        with_room(|| unsafe { self.node_here(caller, false) })
     }
 
-    unsafe fn node_here(&self, caller: Caller) -> Option<u32> {
+    /// The same, of a call that frees `block`. What Python's allocator frees beside its own block is no part of that: it may
+    /// be what tracemalloc knows of the block, which was allocated outside.
+    ///
+    /// # Safety
+    /// As for [`node`](Self::node).
+    unsafe fn node_of_free(&self, caller: Caller, block: *mut c_void) -> Option<u32> {
+        let freed = gate::slot().freed_by_python.get();
+        let is_another = freed != 0 && freed != gate::short_address(block.addr());
+        // SAFETY: `caller` is the state of the hooked function's caller: the contract of `node_of_free`.
+        with_room(|| unsafe { self.node_here(caller, is_another) })
+    }
+
+    unsafe fn node_here(&self, caller: Caller, is_apart: bool) -> Option<u32> {
         if !self.nested {
             let unwinder = self.context.alloc_unwinder.load(Ordering::Relaxed);
             // SAFETY: the thread's own unwinder, in no capture.
@@ -157,11 +169,11 @@ impl SlowEntry {
             });
         }
         let session = session::current()?;
-        // SAFETY: the only caller is `node`, whose contract covers this call.
-        if self.inside_real && !unsafe { comes_from_signal_handler(caller) } {
+        // SAFETY: the callers' contracts cover this call.
+        if self.inside_real && !is_apart && !unsafe { comes_from_signal_handler(caller) } {
             return None;
         }
-        // SAFETY: the only caller is `node`, whose contract covers this call.
+        // SAFETY: the callers' contracts cover this call.
         let captured = unsafe { capture_nested(session.tree, caller) };
         count_nested(&self.context.stacks, captured);
         Some(captured.node.0)
@@ -333,7 +345,7 @@ unsafe fn freeing(entry: &SlowEntry, caller: Caller, kind: Kind, block: *mut c_v
     let wanted = !entry.context.free_unwinder.load(Ordering::Relaxed).is_null();
     let node = if wanted || entry.nested {
         // SAFETY: the caller keeps the contract of `free`, which covers this call.
-        unsafe { entry.node(caller) }
+        unsafe { entry.node_of_free(caller, block) }
     } else {
         Some(without_unwinder(entry.context))
     };
