@@ -279,6 +279,13 @@ impl Trace {
             && f.inherited.as_ref().is_none_or(|inherited| inherited.shortfall.is_none())
     }
 
+    /// Some events are missing, frees perhaps: what is live may be less.
+    #[must_use]
+    pub fn misses_events(&self) -> bool {
+        let f = &self.facts;
+        f.lost > 0 || f.damaged_blocks > 0 || f.cut || self.end() == tracehound_api::info::End::Unknown
+    }
+
     /// Why it ended.
     #[must_use]
     pub fn end(&self) -> tracehound_api::info::End {

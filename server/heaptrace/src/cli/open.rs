@@ -60,6 +60,7 @@ fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
     if facts.lost > 0 {
         missing.push(format!("events known to be missing: {}", units::count(facts.lost)));
     }
+    let has_gaps = facts.damaged_blocks > 0 || facts.lost > 0 || facts.cut || end == End::Unknown;
     missing.extend(facts.inherited.as_ref().and_then(|inherited| inherited.shortfall.clone()));
     let until = units::duration(facts.watermark_ns);
     match end {
@@ -71,6 +72,9 @@ fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
         End::Unknown => missing.push("the file has no end, and no side file completes it".into()),
         End::Exit | End::Exec | End::Stopped | End::Detached if facts.cut => missing.push("the file is cut off".into()),
         End::Exit | End::Exec | End::Stopped | End::Detached => {}
+    }
+    if has_gaps {
+        missing.push("blocks whose frees are missing count as live".into());
     }
     (!missing.is_empty()).then(|| format!("the recording is not complete: {}", missing.join("; ")))
 }

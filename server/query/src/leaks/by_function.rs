@@ -130,6 +130,7 @@ pub fn run(
             left_ages: left.ages,
             marks: &marks,
             ended: matches!(trace.end(), End::Exit),
+            misses_events: trace.misses_events(),
         });
         let step = MOMENTS / CURVE;
         functions.push(LeakFunction {

@@ -28,7 +28,7 @@ const FEW_SITES: usize = 1 << 11;
 /// Largest sites whose verdicts are kept with all moments, as answers with a limit show them.
 const LARGEST: usize = 10_000;
 /// Version of cached verdicts: it grows when they change.
-pub(super) const JUDGES: u32 = 31;
+pub(super) const JUDGES: u32 = 32;
 /// Verdicts on all sites that leak, as they are when all are asked about.
 const VERDICTS: KeptKind = KeptKind { name: "verdicts", version: JUDGES };
 /// Verdicts on the largest, if the sites are so many that it makes a difference.
@@ -80,6 +80,7 @@ pub fn verdicts(
                 left_ages: left.ages,
                 marks: &marks,
                 ended: matches!(trace.end(), End::Exit),
+                misses_events: trace.misses_events(),
             }))
         };
         let verdicts: Result<Vec<Verdict>> = some.par_iter().enumerate().map_init(Vec::new, of_site).collect();

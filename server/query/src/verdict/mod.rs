@@ -56,6 +56,8 @@ pub struct History<'a> {
     pub marks: &'a [(u64, &'a str)],
     /// The process has ended in an orderly way, so that what it freed last it freed because it ended.
     pub ended: bool,
+    /// Events are missing, frees perhaps: what seems to grow may not.
+    pub misses_events: bool,
 }
 
 /// Fewest moments with something live that a judgement on growth needs.
@@ -83,6 +85,11 @@ pub fn judge(history: &History<'_>) -> Verdict {
     } else {
         judge_curve(history, active)
     };
+    if history.misses_events && verdict.kind == VerdictKind::Growing {
+        verdict.kind = VerdictKind::Unclear;
+        verdict.why = format!("events are missing, and frees may be among them: {}", verdict.why);
+        return verdict;
+    }
     if never_freed(history, &verdict) {
         verdict.never_freed = true;
         let until = history.left_allocated_ns.map_or(0, |left| left.1);

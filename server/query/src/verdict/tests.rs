@@ -32,6 +32,24 @@ fn noise(i: u64, height: u64) -> i64 {
 }
 
 #[test]
+fn nothing_grows_where_frees_may_be_missing() {
+    let curve: Vec<(u64, i64)> = (0..256).map(|at| (at * 1_000_000_000, at as i64 * 1000)).collect();
+    let history = |misses_events| History {
+        duration_ns: 256_000_000_000,
+        curve: &curve,
+        left_allocated_ns: Some((0, 255_000_000_000)),
+        left_count: 2000,
+        allocated_freed: (2000, 0),
+        misses_events,
+        ..History::default()
+    };
+    assert_eq!(judge(&history(false)).kind, VerdictKind::Growing);
+    let unclear = judge(&history(true));
+    assert_eq!(unclear.kind, VerdictKind::Unclear);
+    assert!(unclear.why.starts_with("events are missing, and frees may be among them: "), "{unclear:?}");
+}
+
+#[test]
 fn kinds_are_told_apart() {
     let growing = judged(|i| i as i64 * 1000, Some((S, 255 * S)), 256);
     assert_eq!((growing.kind, growing.shape), (VerdictKind::Growing, Shape::Growing), "{growing:?}");
