@@ -145,20 +145,22 @@ fn number_behind(text: &str) -> (&str, Option<u32>) {
     }
 }
 
-/// Parts a function and a path.
+/// Parts a function and a path. The name of a function has a space behind `get` and `set`, and else hardly ever.
 fn path_in(text: &str) -> Option<(&str, &str)> {
     let spaces = || text.match_indices(' ').map(|(at, _)| (&text[..at], &text[at + 1..]));
-    let found = spaces().find(|(_, path)| is_marked(path)).or_else(|| spaces().next_back())?;
+    let is_whole = |(name, _): &(&str, &str)| !matches!(*name, "get" | "set") || spaces().nth(1).is_none();
+    let found = spaces().find(|(_, path)| is_marked(path)).or_else(|| spaces().find(is_whole))?;
     Some((found.0.trim(), found.1.trim()))
 }
 
-/// Whether a text begins as paths do that need no look at what is before them: `/srv/…`, `file:///…`, `node:fs`.
+/// Whether a text begins as paths do that need no look at what is before them: `/srv/…`, `file:///…`, `node:fs`,
+/// `[worker eval]`.
 fn is_marked(path: &str) -> bool {
     let scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_lowercase())
             && scheme.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c))
     };
-    path.starts_with('/') || path.split_once(':').is_some_and(|(start, _)| scheme(start))
+    path.starts_with(['/', '[']) || path.split_once(':').is_some_and(|(start, _)| scheme(start))
 }
 
 fn place(path: &str, line: Option<u32>, column: Option<u32>) -> GeneratedPlace {
@@ -258,6 +260,12 @@ mod tests {
             ("JS:*get size a.js:3:4", "get size", Some("a.js:3:4")),
             ("JS:*main file:///srv/a%20b.mjs:3:4", "main", Some("/srv/a b.mjs:3:4")),
             ("JS:*main [eval]:3:4", "main", Some("[eval]:3:4")),
+            ("JS:*main [worker eval]:3:4", "main", Some("[worker eval]:3:4")),
+            ("Script:~ [worker eval]:1:1", "(script)", Some("[worker eval]:1:1")),
+            ("JS:*run [worker eval]-wrapper:1:1", "run", Some("[worker eval]-wrapper:1:1")),
+            ("JS:*inVm my vm file.js:3:4", "inVm", Some("my vm file.js:3:4")),
+            ("JS:*get size my file.js:3:4", "get size", Some("my file.js:3:4")),
+            ("JS:*get a.js:3:4", "get", Some("a.js:3:4")),
             ("JS:~main :3:4", "main", None),
             ("Script:~/srv/app.js", "(script)", Some("/srv/app.js")),
             ("JS:*alone", "alone", None),

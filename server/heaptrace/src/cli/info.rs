@@ -142,7 +142,16 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     }
     line("recorder", parts.join(", "))?;
     if let Some(stacks) = &recorder.stacks {
-        line("unwinding", unwinding(stacks))?;
+        let mut text = unwinding(stacks);
+        // Of a killed program, events are found that were counted nowhere; not all events have a stack.
+        let least = info.events.alloc + info.events.realloc;
+        if stacks.total < least {
+            text.push_str(&format!(
+                "; not counted are {} stacks or more, of the last events",
+                count(least - stacks.total)
+            ));
+        }
+        line("unwinding", text)?;
     }
     line("clock", clock(recorder))?;
     if !recorder.options.is_empty() {
