@@ -87,6 +87,18 @@ impl Store {
         Ok(Self { objects, prefix: Path::default(), folder: Some(folder), finishing })
     }
 
+    /// Opens a store that is there, to be asked: a folder is not made.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), and when there is no such folder.
+    pub fn open_existing(url: &str) -> Result<Self> {
+        let folder = url.strip_prefix("file://").or_else(|| (!url.contains("://")).then_some(url));
+        if let Some(folder) = folder.filter(|folder| !std::path::Path::new(folder).is_dir()) {
+            bail!("there is no folder {folder}");
+        }
+        Self::open(url)
+    }
+
     fn path(&self, name: &str) -> Result<Path> {
         let whole = format!("{}/{name}", self.prefix);
         Path::parse(whole.trim_start_matches('/')).with_context(|| format!("`{name}` is no name in a store"))

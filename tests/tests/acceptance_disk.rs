@@ -38,6 +38,25 @@ fn a_full_disk_stops_the_recording_not_the_program() {
     assert!(number(&info, "/allocations/count") > 0, "{info:#}");
 }
 
+/// Where nothing at all can be written there is no recording, and nothing is left of the attempt.
+#[test]
+fn a_disk_that_is_full_before_gets_no_file() {
+    let script = format!(
+        "mount -t tmpfs -o size=16k none . && cd . && head -c 100000 /dev/zero >rest 2>/dev/null; cd \"$PWD\" || exit 90; \
+         LD_PRELOAD={} {} 3000 || exit 91; ls",
+        library().display(),
+        compile("churn.c", &["-O1"]).display()
+    );
+    let run = Case::command("unshare").args(&["-rm", "sh", "-c", script.as_str()]).run(false);
+    if run.stderr.contains("unshare") {
+        eprintln!("mount namespaces are not permitted here");
+        return;
+    }
+    assert!(run.status.success(), "{}{}", run.stdout, run.stderr);
+    assert!(run.stdout.ends_with("\nrest\n"), "{}", run.stdout);
+    assert!(run.stderr.lines().count() == 1 && run.stderr.contains("runs unrecorded"), "{}", run.stderr);
+}
+
 #[test]
 fn a_deleted_folder_does_not_disturb_the_program() {
     let script = format!(

@@ -188,6 +188,25 @@ fn a_recording_is_never_overwritten() {
     }
 }
 
+/// Programs that start others by exec look as if they had been recorded.
+#[test]
+fn a_program_that_becomes_another_one_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile("five.c", &[]);
+    let said = |children: &[&str], launcher: &[&str]| {
+        let arguments =
+            [&["run", "-o", "e.dat"][..], children, &["--"], launcher, &[program.to_str().unwrap()]].concat();
+        let output = run(folder.path(), &arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    for launcher in [&["env", "A=1"][..], &["nice"], &["nohup"]] {
+        assert!(said(&[], launcher).contains("--children records that, too"), "{launcher:?}");
+        assert!(!said(&["--children"], launcher).contains("--children"), "{launcher:?}");
+    }
+    assert!(!said(&[], &[]).contains("--children"));
+}
+
 /// A recording that has filled its disk is read where it lies: its index goes elsewhere.
 #[test]
 fn a_recording_on_a_full_disk_can_be_read() {

@@ -239,7 +239,11 @@ fn a_version_that_leaks_is_found() {
     let outliers = fleet.json("outliers", &[]);
     assert_eq!(outliers["rows"], serde_json::json!([]));
     let none = fleet.ask("top", &["--service", "nothing"]);
-    assert!(!none.status.success() && String::from_utf8_lossy(&none.stderr).contains("no matching recording"));
+    assert!(!none.status.success() && String::from_utf8_lossy(&none.stderr).contains("; its services are "));
+    let nowhere = Command::new(heaptrace()).args(["fleet", "top"]).arg(fleet.stored().join("typo")).output().unwrap();
+    let said = String::from_utf8_lossy(&nowhere.stderr);
+    assert!(nowhere.status.code() == Some(1) && said.contains("there is no folder"), "{said}");
+    assert!(!fleet.stored().join("typo").exists());
 }
 
 #[test]

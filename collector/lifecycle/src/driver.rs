@@ -301,11 +301,16 @@ fn running<'a>(state: &'a mut WriterState, session: &'static Session) -> Option<
     if let WriterState::Pending(files) = state {
         let (output, facts) = *files.take()?;
         let path = output.path.clone();
+        // The files of an attach are those of `heaptrace attach`, which gives them back.
+        let made = facts.attached.is_none().then(|| output.side_path.clone());
         let writer = RecordingFile::new(output).and_then(|file| RecordingWriter::new(session, facts, file));
         match writer {
             Ok(writer) => *state = WriterState::Running(Box::new(writer)),
             Err(error) => {
                 *state = WriterState::None;
+                for path in made.iter().flat_map(|side| [side, &path]) {
+                    let _ = sys::unlink_at(libc::AT_FDCWD, path);
+                }
                 failed(session, &path, error);
             }
         }

@@ -22,6 +22,7 @@ mod regress;
 mod sql;
 mod top;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -93,7 +94,7 @@ struct Where {
 
 impl Where {
     fn store(&self) -> Result<Store> {
-        Store::open(&self.store)
+        Store::open_existing(&self.store)
     }
 
     async fn open<'a>(&self, store: &'a Store, version: Option<&str>) -> Result<DataSet<'a>> {
@@ -107,8 +108,7 @@ impl Where {
         // An answer from a part of the recordings says so.
         let waiting = set.without_tables().await?;
         if set.recordings.is_empty() {
-            let waiting = if waiting > 0 { format!(", {waiting} have none yet") } else { String::new() };
-            bail!("no matching recording in {} has tables{waiting}; `heaptrace fleet pack` writes tables", self.store);
+            bail!(self.nothing(store, waiting).await?);
         }
         if waiting > 0 {
             crate::tell!(
@@ -117,6 +117,23 @@ impl Where {
             );
         }
         Ok(set)
+    }
+
+    /// Why no recording is asked: `waiting` ones have no tables yet.
+    async fn nothing(&self, store: &Store, waiting: usize) -> Result<String> {
+        if waiting > 0 {
+            let of = &self.store;
+            return Ok(format!(
+                "no matching recording in {of} has tables, {waiting} have none yet; `heaptrace fleet pack` writes tables"
+            ));
+        }
+        let all = DataSet::open(store, Scope::default()).await?;
+        let services: BTreeSet<&str> = all.recordings.iter().map(|row| row.service.as_str()).collect();
+        let services: Vec<String> = services.into_iter().map(crate::clean).collect();
+        Ok(match services.as_slice() {
+            [] => format!("there is no recording in {}", self.store),
+            some => format!("no recording in {} matches; its services are {}", self.store, some.join(", ")),
+        })
     }
 
     /// Prints an answer, as JSON or for people.
@@ -211,7 +228,7 @@ pub async fn run(args: QuestionArgs) -> Result<ExitCode> {
 }
 
 async fn pack_all(args: PackArgs) -> Result<()> {
-    let store = Store::open(&args.store)?;
+    let store = Store::open_existing(&args.store)?;
     let mut packed: std::collections::BTreeSet<String> =
         compact::states(&store).await?.into_values().flat_map(|s| s.recordings).collect();
     for (name, _) in store.list(&format!("{ROOT}/{RECORDINGS}")).await? {
@@ -237,7 +254,7 @@ async fn pack_all(args: PackArgs) -> Result<()> {
 }
 
 async fn compact_all(args: CompactArgs) -> Result<()> {
-    let store = Store::open(&args.store)?;
+    let store = Store::open_existing(&args.store)?;
     let before = args.before.unwrap_or_else(today);
     let done = compact::compact(&store, &before, &mut |_| Ok(())).await?;
     crate::tell!("heaptrace: {} days compacted, {} small files are gone", done.days, done.files);

@@ -68,7 +68,7 @@ impl Drop for RecordingServer {
 
 /// Serves until it is told to stop.
 pub async fn run(args: FleetPageArgs) -> Result<()> {
-    let store = Store::open(&args.store)?;
+    let store = Store::open_existing(&args.store)?;
     let state = Arc::new(FleetPage {
         url: args.store.trim_end_matches('/').to_owned(),
         store,

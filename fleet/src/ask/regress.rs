@@ -91,7 +91,12 @@ pub async fn run(args: RegressArgs) -> Result<()> {
     let mut counts = vec![0.0; versions.len()];
     version_of.iter().for_each(|&at| counts[at] += 1.0);
     if counts[before] < 2.0 || counts[after] < 2.0 {
-        bail!("a test of significance needs two recordings of each version, better five");
+        let has = |at: usize| format!("{} has {}", crate::clean(&versions[at]), counts[at]);
+        bail!(
+            "a test of significance needs two recordings of each version, better five: {}, {}; --before and --after name others",
+            has(before),
+            has(after)
+        );
     }
 
     let names = set.names(None).await?;

@@ -85,7 +85,7 @@ impl FleetQuestion {
 
 /// Prints it.
 pub async fn run(args: FleetSqlArgs) -> Result<()> {
-    let store = Store::open(&args.store)?;
+    let store = Store::open_existing(&args.store)?;
     let mut out = String::new();
     if !args.without_tables {
         let set = DataSet::open(&store, Scope::default()).await?;

@@ -159,7 +159,8 @@ fn bad_files_get_one_sentence_and_exit_code_1() {
     newer[60..64].copy_from_slice(&crc.to_le_bytes());
     write("newer.dat", &newer);
     std::fs::create_dir(folder.path().join("folder.dat")).unwrap();
-    for name in ["missing.dat", "empty.dat", "short.dat", "letter.dat", "newer.dat", "folder.dat"] {
+    assert!(std::process::Command::new("mkfifo").arg(folder.path().join("pipe.dat")).status().unwrap().success());
+    for name in ["missing.dat", "empty.dat", "short.dat", "letter.dat", "newer.dat", "folder.dat", "pipe.dat"] {
         for arguments in [
             &["info", name][..],
             &["info", "--json", name],
@@ -211,6 +212,12 @@ fn misuse_is_exit_code_2() {
         (&["leaks", "--lifetime", "eternal", "app.dat"], "--lifetime"),
         (&["top", "--at", "1us", "--from", "0", "app.dat"], "--at"),
         (&["export", "--format", "tar", "app.dat", "-o", "-"], "possible values"),
+        (&["diff", "--before", "1us..0", "--after", "0..1us", "app.dat"], "--before: the window ends before it starts"),
+        (&["diff", "--before", "0..1us", "--after", "1us..0", "app.dat"], "--after: the window ends before it starts"),
+        (
+            &["check", "app.dat"],
+            "--max-leaked, --max-temporary, --max-block, --max-rss, --max-pinned, --max-allocations",
+        ),
         (&["info"], "FILE"),
         (&["frobnicate"], "frobnicate"),
     ] {

@@ -156,6 +156,7 @@ fn misuse_is_exit_code_2_and_nothing_is_started() {
         (&["--buffer", "lots", "--", "touch", "started"][..], "TRACEHOUND_BUFFER"),
         (&["--on-full", "maybe", "--", "touch", "started"], "wait, drop"),
         (&["--no-such-option", "--", "touch", "started"], "--no-such-option"),
+        (&["-o", "/dev/null", "--", "touch", "started"], "/dev/null is no file"),
         (&[], "CMD"),
     ] {
         let output = heaptrace(temp.path(), arguments).output().unwrap();

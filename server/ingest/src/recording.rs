@@ -132,11 +132,15 @@ impl Recording {
     /// When it cannot be read or is no recording, when the index cannot be written anywhere, or when cancelled.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self, OpenError> {
         let read = |error| OpenError::Read { path: path.to_path_buf(), error };
-        let file = File::open(path).map_err(read)?;
-        let metadata = file.metadata().map_err(read)?;
+        // To open a pipe would wait for somebody who writes into it.
+        let metadata = std::fs::metadata(path).map_err(read)?;
         if metadata.is_dir() {
             return Err(read(io::Error::from(io::ErrorKind::IsADirectory)));
         }
+        if !metadata.is_file() {
+            return Err(read(io::Error::other("it is a pipe or a device, and no file")));
+        }
+        let file = File::open(path).map_err(read)?;
         let mut header = vec![0; (FileHeader::LEN as u64).min(metadata.len()) as usize];
         file.read_exact_at(&mut header, 0).map_err(read)?;
         let header =

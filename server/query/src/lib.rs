@@ -96,6 +96,15 @@ pub enum QueryError {
 }
 
 impl QueryError {
+    /// The same of another parameter, in which the one at hand was given.
+    #[must_use]
+    pub fn of_parameter(self, name: &str) -> Self {
+        match self {
+            Self::BadParameter { why, .. } => Self::BadParameter { parameter: name.to_owned(), why },
+            other => other,
+        }
+    }
+
     /// A bad parameter.
     #[must_use]
     pub fn bad(parameter: &str, why: impl Into<String>) -> Self {

@@ -155,7 +155,7 @@ fn options(args: &AttachArgs) -> Result<AttachOptions> {
     }
     let output = args.output.clone().map(PathBuf::into_os_string).or_else(|| std::env::var_os("TRACEHOUND_OUTPUT"));
     if let Some(output) = &output {
-        run::refuse_folder(Path::new(output))?;
+        run::refuse_what_is_no_file(Path::new(output))?;
     }
     Ok(AttachOptions {
         library: library::find().map_err(|error| Refusal(format!("{error:#}")))?,

@@ -8,6 +8,7 @@ use tracehound_api::diff::Diff;
 use tracehound_api::{Amount, Metric, Unit};
 use tracehound_query::compare::{self, Comparison};
 use tracehound_query::diff::{self, DiffParams, Side};
+use tracehound_query::filter::Selection;
 use tracehound_query::{TimeExpr, Window};
 
 use super::args::{Filters, METRICS, UNITS, row_limit, wire};
@@ -114,6 +115,13 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
     let other = second.as_ref().unwrap_or(&first);
     first.tell_beyond(before.times());
     other.tell_beyond(after.times());
+    if has_windows {
+        for (name, window) in [("before", &before), ("after", &after)] {
+            // What is wrong with it is wrong with this option.
+            let resolved = window.resolve(&first.trace, &Selection::all(), interrupt::flag());
+            resolved.map_err(|error| misuse(error.of_parameter(name)))?;
+        }
+    }
     let labels = match &second {
         Some(second) => (first.path.clone(), second.path.clone()),
         None if has_windows => (args.before.clone().unwrap_or_default(), args.after.clone().unwrap_or_default()),

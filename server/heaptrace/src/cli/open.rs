@@ -146,13 +146,13 @@ fn open_local(path: &Path, others: &[PathBuf]) -> Result<OpenRecording> {
 
 /// The error with a hint, for a file that is not a recording.
 fn hint(path: &Path, error: OpenError) -> anyhow::Error {
+    let OpenError::Format { error: FormatError::NotARecording, .. } = &error else { return error.into() };
     let mut start = [0; 4];
-    let is_foreign = matches!(&error, OpenError::Format { error: FormatError::NotARecording, .. });
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
     // Its text, gzip, zstd.
     let is_heaptracks =
         start.starts_with(b"v 1") || start.starts_with(&[0x1f, 0x8b]) || start == [0x28, 0xb5, 0x2f, 0xfd];
-    if is_foreign && read.is_ok() && is_heaptracks {
+    if read.is_ok() && is_heaptracks {
         return anyhow::anyhow!("{error}; `heaptrace import` reads recordings of heaptrack");
     }
     error.into()

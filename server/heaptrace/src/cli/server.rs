@@ -54,6 +54,10 @@ pub struct ServerArgs {
 fn problem(path: &Path) -> Option<String> {
     let name = path.display();
     let mut start = Vec::new();
+    // To open a pipe would wait for somebody who writes into it.
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+        return Some(format!("cannot read {name}: it is a pipe or a device, and no file"));
+    }
     let read = File::open(path).and_then(|file| file.take(FileHeader::LEN as u64).read_to_end(&mut start));
     match read.map(|_| FileHeader::decode(&start)) {
         Err(error) => Some(format!("cannot read {name}: {error}")),

@@ -159,7 +159,8 @@ fn limits(args: &CheckArgs, suppress: &[suppress::Suppression]) -> Result<Vec<(B
             args.max_allocations.is_some(),
         ),
     ];
-    limits.extend(options.into_iter().filter(|(.., given)| *given).map(|(name, budget, _)| (budget, name.to_owned())));
+    let given = options.iter().filter(|(.., given)| *given);
+    limits.extend(given.map(|(name, budget, _)| (budget.clone(), (*name).to_owned())));
     if let Some(path) = &args.budget {
         limits.push((budget::read(path)?, path.display().to_string()));
     }
@@ -173,8 +174,9 @@ fn limits(args: &CheckArgs, suppress: &[suppress::Suppression]) -> Result<Vec<(B
         figures && lists && budget.temporary.is_none() && budget.allocations.is_none()
     };
     if limits.iter().all(|(budget, _)| empty(budget)) {
-        let options = "--max-leaked, --max-peak, --max-temporary, --budget or --baseline";
-        return Err(Misuse(format!("there is no limit to check: give {options}")).into());
+        let names: Vec<&str> = options.iter().map(|(name, ..)| *name).collect();
+        let why = format!("there is no limit to check: give {}, --budget or --baseline", names.join(", "));
+        return Err(Misuse(why).into());
     }
     Ok(limits)
 }

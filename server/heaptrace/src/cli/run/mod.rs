@@ -138,7 +138,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     };
     let current = std::env::current_dir().context("cannot tell the current directory")?;
     let template = absolute_template(&current, &options.output);
-    refuse_folder(&template)?;
+    refuse_what_is_no_file(&template)?;
     variables.retain(|(name, _)| *name != "TRACEHOUND_OUTPUT");
     variables.push(("TRACEHOUND_OUTPUT", template.clone().into_os_string()));
     if program.shell_script && !options.children {
@@ -182,6 +182,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         }
     }
     report(&template, started, pid);
+    if !options.children
+        && let [one] = recordings::made(&template, started, pid).as_slice()
+        && recordings::ends_by_exec(&one.path)
+    {
+        say("the program became another one by exec, as env and nohup do; --children records that, too");
+    }
     if let Some(collector) = value_of(&variables, "TRACEHOUND_COLLECTOR").filter(|address| !address.is_empty()) {
         let files: Vec<PathBuf> = recordings::made(&template, started, pid).into_iter().map(|made| made.path).collect();
         // The program's end is what counts.
@@ -238,12 +244,15 @@ fn start_and_wait(
     Ok((child.id(), status))
 }
 
-/// A recording has a name of its own: beside one that is taken the recorder would put another number.
-pub(super) fn refuse_folder(template: &Path) -> Result<()> {
+/// A recording is a file and has a name of its own: beside one that is taken the recorder would put another number.
+pub(super) fn refuse_what_is_no_file(template: &Path) -> Result<()> {
     if template.is_dir() {
         let inside = template.join("memory-%e-%p.dat");
         let why = format!("{} is a folder; name a file, such as {}", template.display(), inside.display());
         return Err(Misuse(why).into());
+    }
+    if template.metadata().is_ok_and(|meta| !meta.is_file()) {
+        return Err(Misuse(format!("{} is no file; name one, which may be new", template.display())).into());
     }
     Ok(())
 }
@@ -266,7 +275,7 @@ fn report(template: &Path, started: i128, pid: u32) {
                 units::bytes(bytes),
                 shell(&first.path),
                 shell(&last.path),
-                shell(&first.path),
+                shell(made.iter().find(|one| one.is_of(pid)).map_or(&first.path, |one| &one.path)),
             ));
         }
     }

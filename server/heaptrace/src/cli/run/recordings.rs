@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use tracehound_format::block::BlockHeader;
+use tracehound_format::block::{BlockHeader, SYNC};
 use tracehound_format::header::FileHeader;
-use tracehound_format::meta::{Frames, Meta, decode_body};
+use tracehound_format::meta::{EndReason, Frames, Meta, decode_body};
 
 /// A recording that a run has made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +23,13 @@ pub struct Made {
     modified: i128,
     /// Process and its parent; `None` where the recording does not say.
     process: Option<(u32, u32)>,
+}
+
+impl Made {
+    /// Whether it is the recording of this process.
+    pub fn is_of(&self, pid: u32) -> bool {
+        self.process.is_some_and(|(process, _)| process == pid)
+    }
 }
 
 /// Recordings made from `template` since `since_unix_ns` by process `pid` or a process that descends from it, oldest
@@ -88,16 +95,39 @@ fn recording(path: PathBuf, since_unix_ns: i128) -> Option<Made> {
 
 /// The first record of a recording says whose it is.
 fn process(front: &[u8]) -> Option<(u32, u32)> {
-    let block = front.get(FileHeader::LEN..)?;
+    match first_record(front.get(FileHeader::LEN..)?)? {
+        Meta::Process(process) => Some((process.pid, process.parent_pid)),
+        _ => None,
+    }
+}
+
+/// The first record of a block of metadata.
+fn first_record(block: &[u8]) -> Option<Meta> {
     let header = BlockHeader::decode(block).ok()?;
     let stored = block.get(BlockHeader::LEN..)?.get(..header.stored_len as usize)?;
     let mut raw = Vec::new();
     header.open_payload(stored, &mut raw, tracehound_index::payload::unzstd).ok()?;
     let (tag, body) = Frames::new(&raw).next()?.ok()?;
-    match decode_body(tag, body).ok()?? {
-        Meta::Process(process) => Some((process.pid, process.parent_pid)),
-        _ => None,
-    }
+    decode_body(tag, body).ok()?
+}
+
+/// Whether a recording says at its end that the program became another one. Of a file with very much behind its end block,
+/// false.
+pub fn ends_by_exec(path: &Path) -> bool {
+    const TAIL: u64 = 4 << 20;
+    let end = || {
+        let mut file = File::open(path).ok()?;
+        let len = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(len.saturating_sub(TAIL))).ok()?;
+        let mut tail = Vec::new();
+        file.take(TAIL).read_to_end(&mut tail).ok()?;
+        let blocks = tail.windows(SYNC.len()).enumerate().rev().filter(|(_, bytes)| *bytes == SYNC);
+        blocks.filter_map(|(at, _)| first_record(&tail[at..])).find_map(|record| match record {
+            Meta::End(end) => Some(end.reason),
+            _ => None,
+        })
+    };
+    end() == Some(EndReason::Exec)
 }
 
 /// A name that was taken gets a number: `name.dat` becomes `name.1.dat`. This takes it off again.
