@@ -242,6 +242,19 @@ fn several_recordings_are_one_document() {
 }
 
 #[test]
+fn one_of_several_that_cannot_be_read_is_left_out() {
+    let folder = folder_with_sample();
+    std::fs::write(folder.path().join("empty.dat"), b"").unwrap();
+    for arguments in [&["info", "empty.dat", "app.dat"][..], &["check", "--max-leaked", "1g", "app.dat", "empty.dat"]] {
+        let output = heaptrace(folder.path(), arguments);
+        let (answer, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(answer.contains("app.dat"), "{arguments:?}: {answer}");
+        assert!(said.contains("1 of 2 recordings could not be read") && said.contains("empty.dat"), "{said}");
+    }
+}
+
+#[test]
 fn a_reader_that_leaves_early_is_no_error() {
     let folder = folder_with_sample();
     let program = env!("CARGO_BIN_EXE_heaptrace");

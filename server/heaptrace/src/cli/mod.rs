@@ -267,14 +267,14 @@ fn for_each<T: Serialize>(
     print: impl Fn(&T, &OpenRecording, &mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
     let mut documents = Vec::new();
-    for (i, file) in files.files.iter().enumerate() {
-        let opened = open::open_among(file, &files.files)?;
+    let mut unread = Unread::new(files.files.len());
+    let mut is_first = true;
+    for file in &files.files {
+        let Some(opened) = unread.unless(open::open_among(file, &files.files))? else { continue };
         let answer = ask(&opened)?;
         if !files.json {
-            if i > 0 {
+            if !std::mem::take(&mut is_first) {
                 writeln!(out)?;
-            }
-            if files.files.len() > 1 && i > 0 {
                 out.flush()?;
             }
             print(&answer, &opened, out)?;
@@ -294,7 +294,40 @@ fn for_each<T: Serialize>(
         writeln!(out)?;
     }
     out.flush()?;
-    Ok(())
+    unread.into_result()
+}
+
+/// Recordings among several that cannot be read: each is said at once, and that there were some is said at the end. One alone is
+/// an error as any.
+struct Unread {
+    of: usize,
+    count: usize,
+}
+
+impl Unread {
+    /// None yet of so many.
+    fn new(of: usize) -> Self {
+        Self { of, count: 0 }
+    }
+
+    /// What was opened; `None` if it is to be left out.
+    fn unless(&mut self, opened: Result<OpenRecording>) -> Result<Option<OpenRecording>> {
+        match opened {
+            Err(error) if self.of > 1 && !interrupt::flag().is_cancelled() => {
+                crate::tell!("heaptrace: {}", terminal::clean(&format!("{error:#}")));
+                self.count += 1;
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    fn into_result(self) -> Result<()> {
+        match self.count {
+            0 => Ok(()),
+            count => anyhow::bail!("{count} of {} recordings could not be read and are left out", self.of),
+        }
+    }
 }
 
 /// Asks every recording a query, and prints the answers as [`for_each`] does. Which of the `times` that were asked for lie

@@ -15,7 +15,7 @@ use tracehound_query::suppress;
 use super::leaks::SuppressionFiles;
 use super::output::OutputArgs;
 use super::terminal::{self, ColorChoice, Style};
-use super::{Misuse, open};
+use super::{Misuse, Unread, open};
 use budget::{Budget, ByteSize, Percent};
 use measure::{CheckReport, Measured, Subject};
 
@@ -86,8 +86,9 @@ pub fn run(args: &CheckArgs, color: ColorChoice) -> Result<ExitCode> {
     let given = suppressions(args)?;
     let limits = limits(args, &given)?;
     let mut reports = Vec::new();
+    let mut unread = Unread::new(args.files.len());
     for file in &args.files {
-        let opened = open::open_among(file, &args.files)?;
+        let Some(opened) = unread.unless(open::open_among(file, &args.files))? else { continue };
         let mut suppress = given.clone();
         suppress.extend(args.suppressions.of_program(&opened));
         reports.push(Subject::new(&opened, suppress)?.report(&limits)?);
@@ -117,6 +118,7 @@ pub fn run(args: &CheckArgs, color: ColorChoice) -> Result<ExitCode> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other?,
     }
+    unread.into_result()?;
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
