@@ -10,6 +10,7 @@ use crate::environment;
 use crate::limits;
 use crate::next;
 use crate::start;
+use crate::unfollowed;
 
 /// A terminated text of the program's.
 pub type Text = *const c_char;
@@ -20,15 +21,42 @@ unsafe extern "C" {
     static environ: List;
 }
 
+/// What a call of exec names.
+#[derive(Clone, Copy)]
+enum Named {
+    /// A file: by its path, or by a name that may be looked for in `PATH`.
+    File(Text, bool),
+    /// A descriptor, or a path below one.
+    Other,
+}
+
+/// What exec would run.
+enum Found<'a> {
+    /// Nothing: exec fails.
+    Nothing,
+    /// The program at this path.
+    At(&'a CStr),
+    /// That is not known.
+    Unknown,
+}
+
+const PATH_BYTES: usize = 4096;
+
 /// Runs `exec` with the environment that the new program is to have. Before, the recording is finished, unless this is a
 /// vfork child that shares the memory of a parent which goes on; should exec fail, it goes on.
-unsafe fn around(may_succeed: impl FnOnce() -> bool, environment: List, exec: impl FnOnce(List) -> c_int) -> c_int {
+unsafe fn around(named: Named, environment: List, exec: impl FnOnce(List) -> c_int) -> c_int {
     start::ensure();
     let recorded = start::recorded_pid();
     let is_recorded = recorded != 0 && recorded == sys::process_id();
     // Without a recording no system call of ours: the program may have forbidden it.
-    if is_recorded && !may_succeed() {
-        return exec(environment);
+    if is_recorded || recorded != 0 && start::follows_children() {
+        let mut buffer = [0; PATH_BYTES];
+        // SAFETY: the program's arguments.
+        match unsafe { find(named, &mut buffer) } {
+            Found::Nothing if is_recorded => return exec(environment),
+            Found::At(path) => unfollowed::about_to_run(path),
+            _ => {}
+        }
     }
     let finished = is_recorded && tracehound_lifecycle::finish(Finish::Exec);
     limits::before_exec();
@@ -58,31 +86,42 @@ unsafe fn around(may_succeed: impl FnOnce() -> bool, environment: List, exec: im
     result
 }
 
-/// Whether exec of `file` could find something; where that is not known, it could.
-unsafe fn reachable(file: Text, search: bool) -> bool {
+/// What exec would run; `buffer` is for its path.
+unsafe fn find(named: Named, buffer: &mut [u8; PATH_BYTES]) -> Found<'_> {
+    let Named::File(file, search) = named else { return Found::Unknown };
     if file.is_null() || tracehound_lifecycle::is_confined() {
-        return true;
+        return Found::Unknown;
     }
     // SAFETY: the program passes a terminated string.
     let file = unsafe { CStr::from_ptr(file) };
     if !search || file.to_bytes().contains(&b'/') {
-        return sys::is_executable(file);
+        return if sys::is_executable(file) { at(file, buffer) } else { Found::Nothing };
     }
     let path = crate::environment::get("PATH").unwrap_or(b"/bin:/usr/bin");
-    let mut buffer = [0_u8; 4096];
-    path.split(|&byte| byte == b':').any(|directory| {
+    for directory in path.split(|&byte| byte == b':') {
         let directory = if directory.is_empty() { &b"."[..] } else { directory };
         let name = file.to_bytes_with_nul();
         let len = directory.len() + 1 + name.len();
-        let Some(place) = buffer.get_mut(..len) else { return true };
-        let Some((head, tail)) = place.split_at_mut_checked(directory.len()) else { return true };
+        let Some(place) = buffer.get_mut(..len) else { return Found::Unknown };
+        let Some((head, tail)) = place.split_at_mut_checked(directory.len()) else { return Found::Unknown };
         head.copy_from_slice(directory);
         if let Some((slash, rest)) = tail.split_first_mut() {
             *slash = b'/';
             rest.copy_from_slice(name);
         }
-        CStr::from_bytes_with_nul(place).is_ok_and(sys::is_executable)
-    })
+        if CStr::from_bytes_with_nul(place).is_ok_and(sys::is_executable) {
+            return CStr::from_bytes_with_nul(&buffer[..len]).map_or(Found::Unknown, Found::At);
+        }
+    }
+    Found::Nothing
+}
+
+/// A copy of the path.
+fn at<'a>(path: &CStr, buffer: &'a mut [u8; PATH_BYTES]) -> Found<'a> {
+    let bytes = path.to_bytes_with_nul();
+    let Some(place) = buffer.get_mut(..bytes.len()) else { return Found::Unknown };
+    place.copy_from_slice(bytes);
+    CStr::from_bytes_with_nul(place).map_or(Found::Unknown, Found::At)
 }
 
 /// `execve(2)`.
@@ -90,11 +129,9 @@ unsafe fn reachable(file: Text, search: bool) -> bool {
 pub unsafe extern "C-unwind" fn execve(path: Text, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(
-            || reachable(path, false),
-            environment,
-            |environment| next::execve().map_or(-1, |function| function(path, arguments, environment)),
-        )
+        around(Named::File(path, false), environment, |environment| {
+            next::execve().map_or(-1, |function| function(path, arguments, environment))
+        })
     }
 }
 
@@ -117,11 +154,9 @@ pub unsafe extern "C-unwind" fn execvp(file: Text, arguments: List) -> c_int {
 pub unsafe extern "C-unwind" fn execvpe(file: Text, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(
-            || reachable(file, true),
-            environment,
-            |environment| next::execvpe().map_or(-1, |function| function(file, arguments, environment)),
-        )
+        around(Named::File(file, true), environment, |environment| {
+            next::execvpe().map_or(-1, |function| function(file, arguments, environment))
+        })
     }
 }
 
@@ -130,11 +165,9 @@ pub unsafe extern "C-unwind" fn execvpe(file: Text, arguments: List, environment
 pub unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(
-            || true,
-            environment,
-            |environment| next::fexecve().map_or(-1, |function| function(fd, arguments, environment)),
-        )
+        around(Named::Other, environment, |environment| {
+            next::fexecve().map_or(-1, |function| function(fd, arguments, environment))
+        })
     }
 }
 
@@ -149,11 +182,9 @@ pub unsafe extern "C-unwind" fn execveat(
 ) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(
-            || true,
-            environment,
-            |environment| next::execveat().map_or(-1, |function| function(dir, path, arguments, environment, flags)),
-        )
+        around(Named::Other, environment, |environment| {
+            next::execveat().map_or(-1, |function| function(dir, path, arguments, environment, flags))
+        })
     }
 }
 
@@ -188,7 +219,7 @@ pub unsafe extern "C-unwind" fn posix_spawn(
 ) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        spawn(environment, |environment| {
+        spawn(Named::File(path, false), environment, |environment| {
             let function = next::posix_spawn();
             function.map_or(libc::ENOSYS, |function| function(pid, path, actions, attributes, arguments, environment))
         })
@@ -207,7 +238,7 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
 ) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        spawn(environment, |environment| {
+        spawn(Named::File(file, true), environment, |environment| {
             let function = next::posix_spawnp();
             function.map_or(libc::ENOSYS, |function| function(pid, file, actions, attributes, arguments, environment))
         })
@@ -215,10 +246,17 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
 }
 
 /// Makes a process with the environment that it is to have. When the call returns the process has its own memory.
-unsafe fn spawn(environment: List, call: impl FnOnce(List) -> c_int) -> c_int {
+unsafe fn spawn(named: Named, environment: List, call: impl FnOnce(List) -> c_int) -> c_int {
     start::ensure();
     if !start::follows_children() {
         return call(environment);
+    }
+    if start::recorded_pid() != 0 {
+        let mut buffer = [0; PATH_BYTES];
+        // SAFETY: the program's arguments.
+        if let Found::At(path) = unsafe { find(named, &mut buffer) } {
+            unfollowed::about_to_run(path);
+        }
     }
     let internal = Internal::enter();
     // SAFETY: the program's list.

@@ -31,6 +31,7 @@ mod seccomp;
 mod start;
 #[cfg(all(target_arch = "x86_64", not(linked)))]
 mod statics;
+mod unfollowed;
 
 use tracehound_shared::heap::OwnHeap;
 

@@ -1,20 +1,18 @@
 //! The hooks of exit and fork: exit, _exit, quick_exit, fork, daemon.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use tracehound_format::record::Kind;
 use tracehound_record::record;
-use tracehound_shared::clock;
 use tracehound_shared::gate::{self, Internal};
 #[cfg(not(linked))]
 use tracehound_shared::libc_version;
-use tracehound_shared::session;
 use tracehound_shared::sys;
 
 use crate::entry::{caller, hook, passes_on};
 use crate::next;
 use crate::start;
+use crate::unfollowed;
 
 unsafe extern "C" {
     #[cfg(not(linked))]
@@ -147,20 +145,6 @@ unsafe extern "C" fn in_child() {
     start::set_errno(errno);
 }
 
-/// The program makes a child past `fork`: no handler of forks runs, and nothing records the child.
-pub fn child_without_handlers() {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    // A handler of signals may call this in the middle of the recorder's own code, which a remark would enter again.
-    if !start::ensure() || !start::follows_children() || gate::is_internal() || SAID.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    let _internal = Internal::enter();
-    if let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) {
-        let text = "the program makes children by _Fork, clone or system calls of its own: they have no recordings";
-        session.remark(clock::now(), "unfollowed-child", text.into());
-    }
-}
-
 /// Ends the process at once, all threads, without exit handlers.
 fn exit_now(status: c_int) -> ! {
     // Without a recording no system call of ours: the program may have forbidden it.
@@ -219,7 +203,7 @@ unsafe extern "C-unwind" fn fork_body(stack: u64, frame: u64) -> c_int {
 /// Where a call of `_Fork` goes on, for the hook to jump to.
 #[cfg(not(linked))]
 extern "C" fn look_at_fork() -> usize {
-    child_without_handlers();
+    unfollowed::child_without_handlers();
     match next::fork_without_handlers_address() {
         0 => no_such_function as *const () as usize,
         address => address,
@@ -229,7 +213,7 @@ extern "C" fn look_at_fork() -> usize {
 /// Where a call of `clone` goes on. With memory in common it makes a thread, or a child that execs soon.
 extern "C" fn look_at_clone(_: usize, _: usize, flags: c_int) -> usize {
     if flags & libc::CLONE_VM == 0 {
-        child_without_handlers();
+        unfollowed::child_without_handlers();
     }
     match next::clone_address() {
         0 => no_such_function as *const () as usize,

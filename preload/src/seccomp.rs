@@ -15,6 +15,7 @@ use crate::exec;
 use crate::next;
 use crate::process;
 use crate::start;
+use crate::unfollowed;
 
 /// A filter (`struct sock_fprog`).
 #[repr(C)]
@@ -108,11 +109,11 @@ unsafe extern "C" fn look_at_syscall(number: c_long, operation: usize, flags: us
         }
     }
     if number == libc::SYS_clone && operation & libc::CLONE_VM as usize == 0 {
-        process::child_without_handlers();
+        unfollowed::child_without_handlers();
     }
     #[cfg(target_arch = "x86_64")]
     if number == libc::SYS_fork {
-        process::child_without_handlers();
+        unfollowed::child_without_handlers();
     }
     if number == libc::SYS_exit {
         process::thread_exits_by_number();

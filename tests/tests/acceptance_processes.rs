@@ -404,6 +404,29 @@ fn children_made_by_system_calls_are_missed_aloud() {
 }
 
 #[test]
+fn a_child_that_is_linked_statically_is_said() {
+    let child = compile("five.c", &["-static"]);
+    let python = format!("import subprocess; subprocess.run(['{}'])", child.display());
+    let shell = format!("{} && true", child.display());
+    for starter in [["/bin/bash", "-c", &shell], ["/usr/bin/python3", "-c", &python]] {
+        let case = Case::command(starter[0]).args(&starter[1..]).option("CHILDREN", "1");
+        let run = case.run(true);
+        assert!(run.status.success(), "{}", run.stderr);
+        let remarks: Vec<String> =
+            run.recordings().iter().map(|path| json(&["info"], path)["remarks"].to_string()).collect();
+        let said = format!("{} is linked statically", child.display());
+        assert!(remarks.iter().any(|remarks| remarks.contains(&said)), "{starter:?}: {remarks:?}");
+    }
+    let dynamic = compile("five.c", &[]);
+    let run = Case::command("/bin/bash")
+        .args(&["-c", &format!("{} && true", dynamic.display())])
+        .option("CHILDREN", "1")
+        .run(true);
+    let mut infos = run.recordings().into_iter().map(|path| json(&["info"], &path)["remarks"].to_string());
+    assert!(infos.all(|remarks| !remarks.contains("unfollowed-child")));
+}
+
+#[test]
 fn an_end_by_a_system_call_of_the_programs_own_is_no_kill() {
     for (how, end) in [("execve", "exec"), ("execveat", "exec"), ("exit_group", "exit")] {
         Case::new("end_by_number.c").args(&[how]).ends(end).agrees();
