@@ -115,6 +115,12 @@ fn switched_and_marked_from_outside() {
     let case = Case::new("phases.c").with_pauses().args(&["file", &path]);
     let run = case.run_and(true, |pid, _| {
         phase(1);
+        let send =
+            |signal| kill_process(Pid::from_raw(pid.cast_signed()).expect("a process id"), signal).expect("sent");
+        send(Signal::STOP);
+        let (done, text) = ctl(pid, &["status"]);
+        assert!(!done && text.contains("is stopped"), "{text}");
+        send(Signal::CONT);
         let status = ctl_json(pid, &["status"]);
         assert_eq!((&status["schema"], &status["state"]), (&"heaptrace.ctl/1".into(), &"recording".into()));
         assert_eq!(number(&status, "/pid"), u64::from(pid));

@@ -34,6 +34,9 @@ struct Target {
 pub fn ask(pid: u32, request: &Request) -> Result<Reply> {
     let message = control::encode(request)?;
     let socket = find(pid)?;
+    if is_stopped(pid) {
+        bail!("process {pid} is stopped, and its recorder with it: continue it first (`kill -CONT {pid}`)");
+    }
     sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
     let gone = || format!("the recorder of process {pid} is gone");
@@ -108,6 +111,13 @@ fn look(pid: u32) -> Result<Option<OwnedFd>> {
         Some(user) => bail!("process {pid} belongs to user {user}: only that user and root may talk to its recorder"),
         None => Ok(None),
     }
+}
+
+/// Whether all of the process stands still: by SIGSTOP, or in a debugger.
+fn is_stopped(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap_or_default().trim_start();
+    state.starts_with(['T', 't'])
 }
 
 fn no_process(pid: u32) -> anyhow::Error {
