@@ -109,7 +109,8 @@ macro_rules! hook {
 }
 
 /// Defines an exported hook `$name` of any arguments: `$look`, which gets the first of them, gives the address at which the
-/// call goes on, with registers and stack as they were.
+/// call goes on, with registers and stack as they were: the function there sees the caller's address, by which the loader
+/// finds the caller's search path and namespace.
 #[cfg(target_arch = "x86_64")]
 macro_rules! passes_on {
     ($(#[$doc:meta])* $name:ident, $look:path) => {

@@ -11,6 +11,7 @@ use tracehound_shared::libc_version;
 use tracehound_shared::session;
 use tracehound_shared::sys;
 
+use crate::entry::passes_on;
 use crate::start;
 
 mod musl;
@@ -93,71 +94,6 @@ pub fn own_path() -> Option<Vec<u8>> {
     Some(absolute)
 }
 
-/// Defines a hook that looks at a call with up to three arguments and jumps on. The jump keeps the caller's address, by
-/// which the loader finds the caller's search path and namespace.
-#[cfg(target_arch = "x86_64")]
-macro_rules! look_and_jump {
-    ($name:ident, $look:path) => {
-        #[doc = concat!("The hook of `", stringify!($name), "`, only looked at on the way.")]
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        pub unsafe extern "C" fn $name() {
-            core::arch::naked_asm!(
-                ".cfi_startproc",
-                "endbr64",
-                "push rdi",
-                ".cfi_adjust_cfa_offset 8",
-                "push rsi",
-                ".cfi_adjust_cfa_offset 8",
-                "push rdx",
-                ".cfi_adjust_cfa_offset 8",
-                "call {look}",
-                "pop rdx",
-                ".cfi_adjust_cfa_offset -8",
-                "pop rsi",
-                ".cfi_adjust_cfa_offset -8",
-                "pop rdi",
-                ".cfi_adjust_cfa_offset -8",
-                "jmp rax",
-                ".cfi_endproc",
-                look = sym $look
-            )
-        }
-    };
-}
-
-/// As above; here the caller's address stays in its register.
-#[cfg(target_arch = "aarch64")]
-macro_rules! look_and_jump {
-    ($name:ident, $look:path) => {
-        #[doc = concat!("The hook of `", stringify!($name), "`, only looked at on the way.")]
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        pub unsafe extern "C" fn $name() {
-            core::arch::naked_asm!(
-                ".cfi_startproc",
-                "hint #34",
-                "stp x29, x30, [sp, #-48]!",
-                ".cfi_def_cfa_offset 48",
-                ".cfi_offset x29, -48",
-                ".cfi_offset x30, -40",
-                "mov x29, sp",
-                "stp x0, x1, [sp, #16]",
-                "str x2, [sp, #32]",
-                "bl {look}",
-                "mov x16, x0",
-                "ldp x0, x1, [sp, #16]",
-                "ldr x2, [sp, #32]",
-                "ldp x29, x30, [sp], #48",
-                ".cfi_def_cfa_offset 0",
-                "br x16",
-                ".cfi_endproc",
-                look = sym $look
-            )
-        }
-    };
-}
-
 static DLOPEN: AtomicUsize = AtomicUsize::new(0);
 static DLMOPEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -172,8 +108,14 @@ fn next_address(place: &AtomicUsize, name: &CStr) -> usize {
     address
 }
 
-look_and_jump!(dlopen, look_at_dlopen);
-look_and_jump!(dlmopen, look_at_dlmopen);
+passes_on!(
+    /// `dlopen(3)`, only looked at on the way.
+    dlopen, look_at_dlopen
+);
+passes_on!(
+    /// `dlmopen(3)`, only looked at on the way.
+    dlmopen, look_at_dlmopen
+);
 
 /// Gives the address to jump to.
 unsafe extern "C" fn look_at_dlmopen(namespace: libc::c_long, path: *const c_char, _: c_int) -> usize {
