@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the programs that open our exports, from npm and PyPI, into target/clients; only what is not there yet.
+# Installs the programs that open our exports, from npm and PyPI, into target/clients, which other clones use, too; only
+# what is not there yet.
 # `tests/clients.sh engines` installs Spark and DataFusion (460 MB) too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-clients=${CARGO_TARGET_DIR:-target}/clients
-mkdir -p "$clients"
+clients=$(tests/kept-folder.sh clients tests/clients.sh tests/clients/package-lock.json tests/clients/requirements.txt)
 # Test files run at the same time.
 exec 9>"$clients/lock"
 flock 9

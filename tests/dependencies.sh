@@ -3,13 +3,16 @@
 # RustSec and npm, where these can be reached. Where they cannot, it says so and goes on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tools="$PWD/target/tools"
+tools=$(tests/kept-folder.sh tools tests/dependencies.sh)
 version=0.20.2
+exec 9>"$tools/lock"
+flock 9
 if ! "$tools/bin/cargo-deny" --version 2>/dev/null | grep -q " $version\$"; then
-    echo "installing cargo-deny $version into target/tools" >&2
+    echo "installing cargo-deny $version into $tools" >&2
     cargo install --quiet --locked --debug --root "$tools" --target-dir "$tools/build" "cargo-deny@$version"
     rm -rf "$tools/build"
 fi
+flock -u 9
 export PATH="$tools/bin:$PATH"
 cargo deny --log-level warn check --hide-inclusion-graph bans licenses sources
 

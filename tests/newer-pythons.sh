@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Puts the interpreters that Debian's testing suite has and this system has not into target/pythons, each able to run
-# here: with its own loader and libraries. Without apt or patchelf it says so, and tests use what the system has.
+# Puts the interpreters that Debian's testing suite has and this system has not into target/pythons (a link, see
+# kept-folder.sh), each able to run here: with its own loader and libraries. Without apt or patchelf it says so, and tests
+# use what the system has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 suite=testing
 versions=(3.14 3.15)
-root=$PWD/target/pythons
+kept=$(tests/kept-folder.sh pythons tests/newer-pythons.sh)
+root=$kept/root
 libraries=(libc6 libexpat1 zlib1g libssl3t64 libffi8 libbz2-1.0 liblzma5 libuuid1 libzstd1 libgcc-s1 libstdc++6)
 
-mkdir -p target
-exec 9>target/newer-pythons.lock
+exec 9>"$kept/lock"
 flock 9
 [ ! -e "$root/complete" ] || exit 0
 # shellcheck disable=SC2016  # apt's own variable

@@ -4,9 +4,9 @@
 # uploads of the XML interface.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-clients=${CARGO_TARGET_DIR:-target}/clients
+tests/clients.sh >&2
+clients=$(realpath "${CARGO_TARGET_DIR:-target}/clients")
 mkdir -p "$clients/bin"
-clients=$(realpath "$clients")
 # Tests run at the same time.
 exec 9>"$clients/lock-${1:-}"
 flock 9

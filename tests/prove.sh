@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 HOST=$(rustc -vV | sed -n 's/^host: //p')
-TOOLS=$PWD/target/tools
+TOOLS=$(tests/kept-folder.sh tools tests/dependencies.sh)
 JOBS=$(nproc)
 failed=()
 

@@ -11,7 +11,7 @@ pub fn pythons() -> Vec<PathBuf> {
     let versions = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".pyenv/versions"));
     let folders = versions.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
     found.extend(folders.map(|folder| folder.path().join("bin/python3")));
-    let newer = root().join("target/pythons/usr/bin");
+    let newer = root().join("target/pythons/root/usr/bin");
     found.extend(["python3.14", "python3.15"].map(|name| newer.join(name)));
     // By version, so that the order does not depend on where the sources are.
     let mut found: Vec<_> = found.into_iter().map(|path| (minor(&path), path)).collect();
