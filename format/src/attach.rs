@@ -21,6 +21,9 @@ pub const PREPARE: &str = "tracehound_attach_prepare";
 /// Name of the function that wakes a recorder that sleeps.
 pub const WAKE: &str = "tracehound_attach_wake";
 
+/// What the loader's list calls the library once it is there: a name that nobody can open.
+pub const NAME_IN_PROCESS: &str = "/(tracehound)";
+
 /// First word of the block.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thattach");
 /// Layout of the block and of the request.

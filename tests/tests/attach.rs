@@ -115,6 +115,24 @@ fn detached_twice_the_process_is_as_it_was() {
     program.quit();
 }
 
+/// It opens the files of all objects that the loader has, by their names.
+#[test]
+fn a_debugger_can_look_at_the_process_afterwards() {
+    let program = Program::start(1);
+    let path = program.path("debugged.dat");
+    let debugged = |when: &str| {
+        let output = run("timeout", &["-s", "KILL", "60", "gdb", "-q", "-batch", "-p", &program.pid(), "-ex", "bt 1"]);
+        assert!(output.status.success(), "{when}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    };
+    let attach = Attach::start(&program.pid(), &path);
+    debugged("recording");
+    attach.interrupt();
+    debugged("detached");
+    let info = json(&["info"], &path);
+    assert!(info["attached"] == true && info["complete"] == true, "{info:#}");
+    program.quit();
+}
+
 #[test]
 fn a_plan_says_what_an_attach_would_do() {
     const FAMILY: &str =

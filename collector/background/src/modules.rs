@@ -4,6 +4,7 @@
 //! loader: a thread that waits for the writer may hold the loader's lock, and an object that was loaded and unloaded
 //! between two reads would be missed.
 
+use tracehound_format::attach::NAME_IN_PROCESS;
 use tracehound_format::meta::{Meta, ModuleLoad, ModuleUnload, Segment};
 
 use tracehound_shared::code;
@@ -53,7 +54,9 @@ fn load(module: &LoadedModule, id: u32) -> ModuleLoad {
         name if name.starts_with(b"linux-vdso") || name.starts_with(b"linux-gate") => b"[vdso]".to_vec(),
         // The recorder that `heaptrace attach` loaded from a memory file: its path names a descriptor, which may soon
         // be another file's.
-        name if name.starts_with(b"/proc/") && is_recorder(module) => b"libtracehound.so".to_vec(),
+        name if is_recorder(module) && (name.starts_with(b"/proc/") || name == NAME_IN_PROCESS.as_bytes()) => {
+            b"libtracehound.so".to_vec()
+        }
         name => name.to_vec(),
     };
     let segment = |segment: &code::LoadedSegment| Segment {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tracehound_format::attach::{
-    AttachRequest, DORMANT, ENDED, HOOKED, HOOKS, PREPARED, RECORDING, TEXT_BYTES, command,
+    AttachRequest, DORMANT, ENDED, HOOKED, HOOKS, NAME_IN_PROCESS, PREPARED, RECORDING, TEXT_BYTES, command,
 };
 
 use crate::block::LoadedLibrary;
@@ -392,16 +392,31 @@ fn load(target: &TargetProcess, thread: &mut BorrowedThread<'_>, fd: i32) -> Res
     let data = thread.data();
     // `self` is the first thread, which may have ended.
     let folder = if living_thread(target.pid) == target.pid { "self" } else { "thread-self" };
-    memory.write(data, format!("/proc/{folder}/fd/{fd}\0").as_bytes())?;
-    if thread.call(open, [data, mode, 0])? == 0 {
+    let name = format!("/proc/{folder}/fd/{fd}\0");
+    memory.write(data, name.as_bytes())?;
+    let handle = thread.call(open, [data, mode, 0])?;
+    if handle == 0 {
         let why = target.function("libdl", &["dlerror"]).and_then(|error| thread.call(error, [0; 3]).ok());
         let text = why.map(|at| memory.read_up_to(at, 300)).unwrap_or_default();
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
         return refuse(format!("the process cannot load the library: {}", String::from_utf8_lossy(text)));
     }
+    rename(memory, handle, name.as_bytes());
     let objects = objects(memory, &mappings(target.pid)?);
     let found = LoadedLibrary::find(memory, &objects)?;
     found.ok_or_else(|| Refusal("the library was loaded and cannot be found in the process".into()))
+}
+
+/// Gives the library another name in the loader's list. Debuggers open what they find there, and the descriptor with that
+/// number is another one in them: a pipe, on which they would wait for ever.
+fn rename(memory: &ProcessMemory, handle: u64, name: &[u8]) {
+    let new = format!("{NAME_IN_PROCESS}\0");
+    // `struct link_map`, which the C libraries give as a handle, begins with the base address and the name.
+    let Some(at) = memory.word(handle + 8) else { return };
+    if name.len() >= new.len() && memory.bytes(at, name.len()).as_deref() == Some(name) {
+        // If that fails, the name stays.
+        let _ = memory.write(at, new.as_bytes());
+    }
 }
 
 /// The detours of an earlier attach, if they still fit.
