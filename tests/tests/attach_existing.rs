@@ -165,6 +165,35 @@ fn memory_and_pins_know_blocks_from_before() {
     assert!(rows.iter().any(|row| row["function"] == "(blocks from before the recording)"), "{pins}");
 }
 
+/// What was allocated before is not known without a list: nothing is said to be free.
+#[test]
+fn memory_without_a_list_promises_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(compile("held.c", &["-O1"]));
+    command.arg("2");
+    let mut program = Program::start(command);
+    program.until("ready");
+    let memory = |name: &str, how: &[&str]| {
+        let path = folder.path().join(name);
+        let pid = program.child.id().to_string();
+        let mut attach = Command::new(heaptrace());
+        attach.args(["attach", &pid, "--for", "300ms", "-o"]).arg(&path).args(how);
+        let output = attach.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        json(&["memory"], &path)
+    };
+    let basis = |memory: &Value, key: &str| {
+        let row = memory["rows"].as_array().unwrap().iter().find(|row| row["key"] == key);
+        row.unwrap()["basis"].clone()
+    };
+    let (without, with) = (memory("without.dat", &[]), memory("with.dat", &["--existing"]));
+    assert!(without["returnable_by_trim_bytes"].is_null(), "{without:#}");
+    assert_eq!((basis(&without, "free_pages"), basis(&without, "free_top")), ("modelled".into(), "modelled".into()));
+    assert!(without["why"].as_str().unwrap().contains("before recording began"), "{}", without["why"]);
+    assert!(with["returnable_by_trim_bytes"].is_u64(), "{with:#}");
+    assert_eq!(basis(&with, "free_pages"), "exact");
+}
+
 #[test]
 fn a_busy_program_is_listed_at_one_instant() {
     // Eight threads allocate and free without a pause: every later free is of a block that is listed or recorded.

@@ -279,6 +279,18 @@ impl Trace {
             && f.inherited.as_ref().is_none_or(|inherited| inherited.shortfall.is_none())
     }
 
+    /// Whether all blocks that were live at a time are known: recorded, or listed by an attach. Those are not that were allocated
+    /// before recording began, or while it was switched off.
+    #[must_use]
+    pub fn knows_all_blocks(&self, at_ns: u64) -> bool {
+        /// A last look comes this long after the end of what it belongs to.
+        const LATE_NS: u64 = 100_000_000;
+        let f = &self.facts;
+        let Some(first) = f.captures.first() else { return false };
+        let from_the_start = first.from_ns == 0 || f.events.existing.count > 0;
+        from_the_start && at_ns <= first.to_ns.saturating_add(LATE_NS)
+    }
+
     /// Some events are missing, frees perhaps: what is live may be less.
     #[must_use]
     pub fn misses_events(&self) -> bool {

@@ -28,6 +28,7 @@ use tracehound_index::facts::{LookFacts, MemoryDetailFacts};
 use tracehound_index::looks::PageMap;
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
+use words::AllocatorWords;
 
 /// Keys of the rows, in their order.
 pub const KEYS: [&str; 14] = [
@@ -261,12 +262,16 @@ pub fn from_look(
     for key in ["rounding", "holes"] {
         sums.row(key).is_modelled = model != AllocatorModel::Other || key == "holes";
     }
+    let knows_all = trace.knows_all_blocks(map.t_ns);
     sums.row("free_pages").is_modelled = model != AllocatorModel::Glibc;
+    for key in ["holes", "free_pages", "free_top"].into_iter().filter(|_| !knows_all) {
+        sums.row(key).is_modelled = true;
+    }
     sums.row("allocator_metadata").is_modelled = true;
     let found = sums.total();
     let rss = resident_of(map, found);
     sums.row("unexplained").bytes = rss - found;
-    let trim = (model == AllocatorModel::Glibc).then(|| forecast::trim(map, &regions, blocks));
+    let trim = (model == AllocatorModel::Glibc && knows_all).then(|| forecast::trim(map, &regions, blocks));
     let mut beside = vec![
         BesideRow { key: "swapped".into(), bytes: map.after.swap },
         BesideRow { key: "live_untouched".into(), bytes: untouched.bytes },
@@ -285,7 +290,7 @@ pub fn from_look(
         live_bytes: sums.bytes("live"),
         returnable_by_trim_bytes: trim,
         allocator: model.name().into(),
-        why: words::why(&sums, rss, model, trim, &heaps),
+        why: words::why(&sums, rss, &AllocatorWords { model, knows_all, trim, heaps: &heaps }),
         rows: sums.documents(),
         beside,
     })

@@ -98,7 +98,10 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
         unit_basis: held.basis,
         unit_words: held.words,
         by: params.by,
-        basis: if held.look.is_some() { Basis::Exact } else { Basis::Modelled },
+        basis: match &held.look {
+            Some(look) if trace.knows_all_blocks(look.t_ns) => Basis::Exact,
+            _ => Basis::Modelled,
+        },
         pages: found,
         outside: held.outside,
         total_rows,

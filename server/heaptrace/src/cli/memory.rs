@@ -114,6 +114,10 @@ fn child(row: &LedgerRow) -> String {
 
 fn what(key: &str, ledger: &MemoryLedger, memory: &Memory) -> String {
     match key {
+        // Blocks of before an attach are counted nowhere else.
+        "live" if ledger.live_bytes > memory.live.bytes => {
+            format!("live blocks: {}, and those from before the recording", count(memory.live.count))
+        }
         "live" => format!("live blocks: {}", count(memory.live.count)),
         "rounding" => format!("rounding and headers of live blocks, by the rules of {}", ledger.allocator),
         "holes" => "holes in pages with live blocks: fragmentation (heaptrace pins)".into(),

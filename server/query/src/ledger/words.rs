@@ -4,8 +4,21 @@ use super::{HeapFacts, LedgerSums};
 use tracehound_api::units::{bytes as size, percent};
 use tracehound_index::block_extents::AllocatorModel;
 
+/// What the sentence about the allocator's free memory rests on.
+#[derive(Debug, Clone, Copy)]
+pub struct AllocatorWords<'a> {
+    /// The allocator.
+    pub model: AllocatorModel,
+    /// Whether all live blocks are known.
+    pub knows_all: bool,
+    /// Bytes that `malloc_trim(0)` would give back, where that is known.
+    pub trim: Option<u64>,
+    /// The regions of the heap.
+    pub heaps: &'a [HeapFacts],
+}
+
 /// The sentence for the largest part that is not live.
-pub fn why(sums: &LedgerSums, rss: u64, model: AllocatorModel, trim: Option<u64>, heaps: &[HeapFacts]) -> String {
+pub fn why(sums: &LedgerSums, rss: u64, allocator: &AllocatorWords<'_>) -> String {
     let free = sums.bytes("free_pages") + sums.bytes("free_top");
     let parts = [
         ("live", sums.bytes("live") + sums.bytes("rounding")),
@@ -32,7 +45,11 @@ pub fn why(sums: &LedgerSums, rss: u64, model: AllocatorModel, trim: Option<u64>
         "holes" => {
             format!("{amount} are holes in pages that live blocks pin: `heaptrace pins` says whose blocks they are.")
         }
-        "free" => free_words(&amount, model, trim, heaps),
+        "free" if !allocator.knows_all => format!(
+            "{amount} are pages of the heap without a block that was recorded: free, or with blocks from before recording began \
+             or from when it was off, which are not known (`heaptrace attach --existing` lists them)."
+        ),
+        "free" => free_words(&amount, allocator),
         "mappings" => format!("{amount} are mappings that the program made itself, beside the allocator."),
         "runtime_heaps" => format!("{amount} are the heap of the program's language, which its runtime manages."),
         "files" => {
@@ -68,7 +85,8 @@ fn modules_words(amount: &str, bytes: u64, sums: &LedgerSums) -> String {
     }
 }
 
-fn free_words(amount: &str, model: AllocatorModel, trim: Option<u64>, heaps: &[HeapFacts]) -> String {
+fn free_words(amount: &str, allocator: &AllocatorWords<'_>) -> String {
+    let &AllocatorWords { model, trim, heaps, .. } = allocator;
     if model != AllocatorModel::Glibc {
         let name = model.name();
         return format!(
@@ -112,15 +130,20 @@ mod tests {
             blocks: 9,
             last_block: 64,
         };
-        let text = why(&sums, 100 << 20, AllocatorModel::Glibc, Some(90 << 20), std::slice::from_ref(&heap));
+        let heaps = std::slice::from_ref(&heap);
+        let glibc = AllocatorWords { model: AllocatorModel::Glibc, knows_all: true, trim: Some(90 << 20), heaps };
+        let text = why(&sums, 100 << 20, &glibc);
         assert!(text.starts_with("90.0 MiB (90.0%) are free pages"), "{text}");
         assert!(
             text.contains("in 1 of 1 heaps a block of at most 64 B") && text.ends_with("give back 90.0 MiB."),
             "{text}"
         );
+        let late = why(&sums, 100 << 20, &AllocatorWords { knows_all: false, trim: None, ..glibc });
+        assert!(late.contains("blocks from before recording began"), "{late}");
         let mut sums = LedgerSums::default();
         sums.add("modules", 6 << 20, "code", "libbig.so");
-        let said = |sums: &LedgerSums| why(sums, 100 << 20, AllocatorModel::Glibc, None, &[]);
+        let nothing = AllocatorWords { trim: None, heaps: &[], ..glibc };
+        let said = |sums: &LedgerSums| why(sums, 100 << 20, &nothing);
         assert!(said(&sums).ends_with("the program uses little memory of its own."), "{}", said(&sums));
         sums.add("modules", 60 << 20, "data", "app");
         sums.add("modules", 1 << 20, "data", "libbig.so");
@@ -131,6 +154,6 @@ mod tests {
         );
         sums.add("other", 90 << 20, "mapping", "0x1000");
         assert!(said(&sums).starts_with("90.0 MiB (90.0%) are memory without a file that nobody"), "{}", said(&sums));
-        assert_eq!(why(&LedgerSums::default(), 0, AllocatorModel::Other, None, &[]), "Nothing is resident.");
+        assert_eq!(why(&LedgerSums::default(), 0, &nothing), "Nothing is resident.");
     }
 }
