@@ -395,7 +395,9 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       value: (row) => allocatorName(row.stack, ""),
       cell: (row) => (
         <span title={allocatorPlace(row.stack)}>
-          <span className="mono">{rowName(allocatorName(row.stack, "unknown"), allocatedBy(row.stack).by?.file, 160)}</span>
+          <span className="mono">
+            {rowName(allocatorName(row.stack, "unknown"), allocatedBy(row.stack).by?.file, 160)}
+          </span>
           {callerName(row.stack) && <span className="mono muted"> ← {bareName(callerName(row.stack))}</span>}
         </span>
       ),
