@@ -30,6 +30,7 @@ export function SizeClassBars() {
   const inLine = Math.max(1, Math.ceil(classes.length / lines));
   // Where there is no room for each label, every second or third class has one.
   const each = Math.max(1, Math.ceil((LABEL_PX * inLine) / width));
+  const isLabelled = (at: number) => at % each === 0 && at + each <= inLine;
   return (
     <fieldset ref={set} className="size-classes" style={{ gridTemplateColumns: `repeat(${inLine}, minmax(0, 72px))` }}>
       <legend className="visually-hidden">Size classes, by {unit === "bytes" ? "bytes" : "blocks"}</legend>
@@ -51,7 +52,7 @@ export function SizeClassBars() {
             <span className="size-class-room" style={{ height: HEIGHT }}>
               <i style={{ height: Math.max(1.5, (one[unit] / largest) * HEIGHT) }} />
             </span>
-            <span className="size-class-name">{(i % inLine) % each === 0 && formatPowerOfTwo(one.from)}</span>
+            <span className="size-class-name">{isLabelled(i % inLine) && formatPowerOfTwo(one.from)}</span>
           </button>
         );
       })}
