@@ -184,3 +184,18 @@ test("the bars of all size classes are on the screen, each as wide as a finger",
   const [all] = await boxes(page, ".size-classes");
   expect(Math.max(...bars.map(([, , , bottom]) => bottom))).toBeLessThanOrEqual(all?.[3] ?? 0);
 });
+
+test("the timeline stays where it is under the pointer, whose values have their line", async () => {
+  const page = await narrow(`/r/${shop}/compare?a=0.3s&b=0.6s`);
+  const place = () => page.locator(".timeline-surface").boundingBox();
+  const before = await place();
+  const grip = await page.locator("[data-grip=b]").boundingBox();
+  if (!before || !grip) throw new Error("no timeline with B");
+  await page.mouse.move(grip.x + 5, grip.y + 5);
+  await expect.poll(() => page.locator(".readout").textContent()).toMatch(/^t .*live/);
+  expect(await place()).toEqual(before);
+  await page.mouse.down();
+  await page.mouse.move(grip.x + 45, grip.y + 5, { steps: 5 });
+  await page.mouse.up();
+  await expect.poll(() => Number(new URL(page.url()).searchParams.get("b")?.replace("s", ""))).toBeGreaterThan(0.61);
+});
