@@ -1,5 +1,5 @@
-// Main-thread work of moving about in a flame graph, in processor time, so that other programs count little: the page's,
-// and speedscope's on the same data. node e2e/bench-graphs.mjs URL FOLDED SPEEDSCOPE, where SPEEDSCOPE is the folder of
+// Moving about in a flame graph, the page's and speedscope's on the same data: main-thread work in processor time, so that
+// other programs count little, and the time from the input to the picture that answers it. node e2e/bench-graphs.mjs URL FOLDED SPEEDSCOPE, where SPEEDSCOPE is the folder of
 // its built page. Used by bench.sh; a command, not a test.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -24,15 +24,33 @@ async function open(address) {
     const { metrics } = await session.send("Performance.getMetrics");
     return metrics.find(({ name }) => name === "TaskDuration").value * 1000;
   };
+  await page.addInitScript(() => {
+    window.answered = [];
+    window.blocked = [];
+    // Steps of 8 ms; nothing is reported below 16.
+    new PerformanceObserver((list) => {
+      for (const { startTime, duration } of list.getEntries()) window.answered.push([startTime, duration]);
+    }).observe({ type: "event", durationThreshold: 16 });
+    new PerformanceObserver((list) => {
+      for (const { duration } of list.getEntries()) window.blocked.push(duration);
+    }).observe({ type: "longtask" });
+  });
   await page.goto(address);
   /** Work of an action and of `rest` milliseconds after it, less that of as long a rest. */
   const cost = async (action, rest) => {
     const idle = await work();
     await page.waitForTimeout(rest);
     const before = await work();
+    const began = await page.evaluate(() => performance.now());
     await action();
     await page.waitForTimeout(rest);
-    return (await work()) - before - (before - idle);
+    const after = await work();
+    // Of one action several events are reported: those of a key, those of a click.
+    const answer = await page.evaluate(
+      (from) => Math.max(8, ...window.answered.filter(([start]) => start >= from).map(([, duration]) => duration)),
+      began,
+    );
+    return { work: after - before - (before - idle), answer };
   };
   return { page, cost };
 }
@@ -56,7 +74,7 @@ async function measure({ page, cost }, { box, rows, zoomIn, zoomOut, search }) {
   }
   for (const text of ["a", "al", "alloc", "m", "main", "0x1", "0x11", "xyz"])
     searches.push(await cost(() => search(text), 900));
-  return { hovers, zooms, searches };
+  return { hovers, zooms, searches, blocked: await page.evaluate(() => window.blocked) };
 }
 
 const results = [];
@@ -130,10 +148,19 @@ await browser.close();
 
 const quantile = (values, part) =>
   [...values].sort((a, b) => a - b)[Math.min(values.length - 1, Math.floor(part * values.length))];
-console.log("main-thread processor time, p50 / p95 in ms    hover          zoom           search");
-for (const { name, frames, hovers, zooms, searches } of results) {
-  const cells = [hovers, zooms, searches].map((list) =>
-    `${quantile(list, 0.5).toFixed(1)} / ${quantile(list, 0.95).toFixed(1)}`.padEnd(15),
+const table = (title, part) => {
+  console.log(`${title.padEnd(47)}hover          zoom           search`);
+  for (const { name, frames, hovers, zooms, searches } of results) {
+    const cells = [hovers, zooms, searches].map((costs) => {
+      const list = costs.map((one) => one[part]);
+      return `${quantile(list, 0.5).toFixed(1)} / ${quantile(list, 0.95).toFixed(1)}`.padEnd(15);
+    });
+    console.log(`${name.padEnd(12)}${`${frames} frames`.padEnd(35)}${cells.join("")}`);
+  }
+};
+table("main-thread processor time, p50 / p95 in ms", "work");
+table("from the input to the next picture, the same", "answer");
+for (const { name, blocked } of results)
+  console.log(
+    `${name.padEnd(12)}tasks above 50 ms, loading included: ${blocked.length}, longest ${Math.max(0, ...blocked).toFixed(0)} ms`,
   );
-  console.log(`${name.padEnd(12)}${`${frames} frames`.padEnd(35)}${cells.join("")}`);
-}

@@ -259,3 +259,35 @@ test("a zoom moves the picture first; the address follows behind it", async () =
   const [left, right] = await view(page);
   expect(right - left).toBeLessThan(0.99);
 });
+
+test("a canvas that shows nothing is not there: browsers copy every other one with each picture of the page", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.mouse.move(5, 5);
+  const shown = () =>
+    page
+      .locator(".flame-stage canvas")
+      .evaluateAll((all) => all.filter((one) => one.getClientRects().length > 0).map((one) => one.className));
+  await expect.poll(shown).toEqual(["flame-frames", "flame-minimap"]);
+  await page.locator(".flame-items .frame[aria-level='3']").first().hover({ force: true });
+  await expect.poll(shown).toContain("flame-marks");
+  await page.mouse.move(5, 5);
+  await expect.poll(shown).toEqual(["flame-frames", "flame-minimap"]);
+  // While the graph goes to another view the picture from before is behind the next one.
+  await page.emulateMedia({ reducedMotion: "no-preference" });
+  await page.locator(".flame-chart").focus();
+  const during = page.evaluate(
+    () =>
+      new Promise<boolean>((done) => {
+        const before = () => (document.querySelector(".flame-before")?.getClientRects().length ?? 0) > 0;
+        const chart = document.querySelector(".flame-chart");
+        new MutationObserver(() => done(before())).observe(chart as Element, { attributeFilter: ["data-view"] });
+      }),
+  );
+  await page.keyboard.press("w");
+  expect(await during).toBe(true);
+  await expect.poll(shown).not.toContain("flame-before");
+  expect(
+    await page.locator(".flame-stage canvas").evaluateAll((all) => all.flatMap((one) => one.getAnimations()).length),
+  ).toBe(0);
+});

@@ -2,7 +2,7 @@
 import type { Page } from "playwright-core";
 import { beforeAll, expect, test } from "vitest";
 import type { Sites } from "../src/api/types.ts";
-import { api, open, recordingOf, settled, useBrowser } from "./browser.ts";
+import { api, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
 let shop = "";
@@ -124,4 +124,78 @@ test("the words about the quality of the figures fit, however many they are", as
   const [pill] = await boxes(page, ".pill.quality");
   expect(pill?.[2]).toBeLessThanOrEqual(320);
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(320);
+});
+
+test("how the flame graph is drawn is one menu beside its sum, whose switches say whether they are on", async () => {
+  const page = await narrow(`/r/${shop}/flamegraph?metric=allocated`);
+  const [bar] = await boxes(page, ".flame-bar");
+  expect((bar?.[3] ?? 99) - (bar?.[1] ?? 0)).toBeLessThan(45);
+  await page.getByRole("button", { name: "Graph" }).click();
+  const inverted = page.getByRole("menuitemcheckbox", { name: "Inverted" });
+  expect(await inverted.getAttribute("aria-checked")).toBe("false");
+  expect(await page.getByRole("menuitem").allTextContents()).toEqual(["Save as SVG", "Save as PNG"]);
+  expect(await seriousFaults(page)).toEqual([]);
+  await inverted.press("Enter");
+  await expect.poll(() => new URL(page.url()).searchParams.get("inverted")).toBe("1");
+  await settled(page);
+  await page.getByRole("button", { name: "Graph" }).click();
+  expect(await inverted.getAttribute("aria-checked")).toBe("true");
+});
+
+test("a stack of two thousand frames scrolls within its graph, not with the page", async () => {
+  const page = await narrow(`/r/${shop}/flamegraph?metric=allocated`);
+  const chart = page.locator(".flame-chart");
+  expect(await chart.evaluate((one) => one.scrollHeight)).toBeGreaterThan(10_000);
+  expect((await chart.boundingBox())?.height).toBeLessThan(844);
+  expect(await page.evaluate(() => document.documentElement.scrollHeight)).toBeLessThan(2000);
+});
+
+test("unit, search and “+ Filter” are on one line", async () => {
+  const page = await narrow(`/r/${shop}/functions?metric=allocated`);
+  const [unit, search, filter] = await Promise.all([
+    page.getByRole("radio", { name: "Bytes" }).boundingBox(),
+    page.getByRole("searchbox").boundingBox(),
+    page.getByRole("button", { name: "+ Filter" }).boundingBox(),
+  ]);
+  const middle = (box: typeof unit) => (box?.y ?? 0) + (box?.height ?? 0) / 2;
+  for (const one of [unit, filter]) expect(Math.abs(middle(one) - middle(search))).toBeLessThan(8);
+  expect(search?.width).toBeGreaterThan(100);
+});
+
+test("the bars of all size classes are on the screen, each as wide as a finger", async () => {
+  const page = await open("/", { width: 390, height: 844 });
+  await page.route(/\/sizes(\?|$)/, async (route) => {
+    const response = await route.fetch();
+    const body = await response.json();
+    const lower = Array.from({ length: 24 }, (_, power) => 2 ** power);
+    const count = lower.map(() => 1);
+    await route.fulfill({ response, json: { ...body, histogram: { ...body.histogram, lower, count, bytes: lower } } });
+  });
+  await page.goto(new URL(`/r/${shop}/allocations`, page.url()).href);
+  await settled(page);
+  await expect.poll(() => page.locator(".size-class").count()).toBe(24);
+  const bars = await boxes(page, ".size-class");
+  for (const [left, , right] of bars) {
+    expect(left).toBeGreaterThanOrEqual(0);
+    expect(right).toBeLessThanOrEqual(390);
+    expect(right - left).toBeGreaterThanOrEqual(24);
+  }
+  // The lowest bar's label is inside of the bars' own part of the page.
+  const [all] = await boxes(page, ".size-classes");
+  expect(Math.max(...bars.map(([, , , bottom]) => bottom))).toBeLessThanOrEqual(all?.[3] ?? 0);
+});
+
+test("the timeline stays where it is under the pointer, whose values have their line", async () => {
+  const page = await narrow(`/r/${shop}/compare?a=0.3s&b=0.6s`);
+  const place = () => page.locator(".timeline-surface").boundingBox();
+  const before = await place();
+  const grip = await page.locator("[data-grip=b]").boundingBox();
+  if (!before || !grip) throw new Error("no timeline with B");
+  await page.mouse.move(grip.x + 5, grip.y + 5);
+  await expect.poll(() => page.locator(".readout").textContent()).toMatch(/^t .*live/);
+  expect(await place()).toEqual(before);
+  await page.mouse.down();
+  await page.mouse.move(grip.x + 45, grip.y + 5, { steps: 5 });
+  await page.mouse.up();
+  await expect.poll(() => Number(new URL(page.url()).searchParams.get("b")?.replace("s", ""))).toBeGreaterThan(0.61);
 });

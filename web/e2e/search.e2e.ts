@@ -148,3 +148,15 @@ real("heap map: sites that match are marked in the legend, other cells are faint
   expect(marked.length).toBeGreaterThan(0);
   for (const text of marked) expect(text).toContain("import_batch");
 });
+
+test("a table without a match says so", async () => {
+  for (const view of ["threads", "compare", "pins", "recording"] as const) {
+    const page = await open(`/r/${shop}/${view}?q=nothing_is_called_so`);
+    await settled(page);
+    await expect
+      .poll(() => page.getByRole("grid").last().textContent(), { message: view })
+      .toContain("No row matches the search.");
+    expect(await seriousFaults(page), view).toEqual([]);
+    await page.close();
+  }
+});

@@ -74,6 +74,27 @@ test("at 1024 pixels tables without a panel show all columns, and the readout al
   }
 });
 
+test("at 1024 pixels the figures of the peak are whole, however much is said about their quality", async () => {
+  const page = await open("/", { width: 1024, height: 700 });
+  await page.route(`**/api/v1/recordings/${shop}`, async (route) => {
+    const response = await route.fetch();
+    const body = await response.json();
+    const stacks = { ...body.recorder.stacks, total: 100_000_000 };
+    const recorder = { ...body.recorder, stacks, truncated_stacks: 3, wait_ns: 4000 * body.process.duration_ns };
+    await route.fulfill({ response, json: { ...body, recorder } });
+  });
+  await page.goto(new URL(`/r/${shop}/sites`, page.url()).href);
+  await settled(page);
+  await expect.poll(() => page.locator(".pill.quality").textContent()).toMatch(/stacks cut · 4,000 threads waiting/);
+  const cut = await page.locator(".readout").evaluate((one) => one.scrollWidth - one.clientWidth);
+  expect(cut).toBeLessThanOrEqual(0);
+  const [pill, readout] = await Promise.all(
+    [".pill.quality", ".readout"].map((selector) => page.locator(selector).boundingBox()),
+  );
+  expect((pill?.x ?? 0) + (pill?.width ?? 0)).toBeLessThanOrEqual(readout?.x ?? 0);
+  expect(pill?.width).toBeGreaterThanOrEqual(80);
+});
+
 test("a table that goes on to the right fades there, on every screen, and not where it ends", async () => {
   for (const width of [1024, 390]) {
     const page = await open(`/r/${shop}/leaks`, { width, height: 700 });

@@ -47,7 +47,7 @@ export function useShortcuts(page: Page, toggleSheet: () => void): void {
 }
 
 function isTyping(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && target.matches("input:not([type=radio]), textarea, select, [role=menuitem]");
+  return target instanceof HTMLElement && target.matches("input:not([type=radio]), textarea, select, [role^=menuitem]");
 }
 
 function focusSearch(): boolean {

@@ -79,6 +79,11 @@ export function placedName(name: string, file: string | null | undefined): strin
   return file && /^<\w+>$/.test(name) ? `${name} ${fileName(file)}` : name;
 }
 
+/** A function's name for a table's row: bare, and with the file where it takes one to tell it apart. */
+export function rowName(name: string, file: string | null | undefined, limit?: number): string {
+  return placedName(bareName(name, limit), file);
+}
+
 /** Positions of a sign outside of all brackets. */
 function topLevel(name: string, sign: string): number[] {
   const found: number[] = [];

@@ -1,6 +1,6 @@
 // Columns that tables of several views have: bytes, numbers, parts, functions, source lines.
 import { formatBytes, formatCount, formatExact, formatPercent } from "../lib/format.ts";
-import { bareName } from "../lib/names.ts";
+import { rowName } from "../lib/names.ts";
 import { Share } from "./controls.tsx";
 import type { Column } from "./data-table.tsx";
 
@@ -21,15 +21,16 @@ export function shareColumn<Row>(head: ColumnHead, part: (row: Row) => number): 
   return { ...head, numeric: true, value: part, cell };
 }
 
-/** The name of a function without its arguments; the tooltip has them. */
+/** The name of a function without its arguments, with its file if the name says nothing; the tooltip has all of it. */
 export function functionColumn<Row>(
   head: ColumnHead,
   name: (row: Row) => string,
+  file: (row: Row) => string | null | undefined,
   isMuted?: (row: Row) => boolean,
 ): Column<Row> {
   const cell = (row: Row) => (
     <span className={isMuted?.(row) ? "mono muted" : "mono"} title={name(row)}>
-      {bareName(name(row))}
+      {rowName(name(row), file(row))}
     </span>
   );
   return { ...head, isSubject: true, value: name, cell };

@@ -21,6 +21,7 @@ import { useFixedRows } from "./fixed-rows.ts";
 import { useLit } from "./lit.ts";
 import { longScroll, offsetFor } from "./long-scroll.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "./menu.tsx";
+import { usePage } from "./page.ts";
 import type { Sorting } from "./sorting.ts";
 import { usePrinting } from "./use-printing.ts";
 import { useWidth } from "./use-size.ts";
@@ -98,6 +99,7 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
     functions,
     rowHeight = 26,
   } = props;
+  const { search } = usePage();
   const openMenu = useMenu();
   const scroller = useRef<HTMLDivElement>(null);
   const [focused, setFocused] = useState(0);
@@ -240,7 +242,7 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
       aria-colcount={columns.length}
       tabIndex={count === 0 ? 0 : -1}
       style={{
-        ...(props.fit ? { flex: "0 1 auto", height: count * rowHeight + 28 } : {}),
+        ...(props.fit ? { flex: "0 1 auto", height: Math.max(2, count) * rowHeight + 28 } : {}),
         ...({ "--paper-zoom": Math.min(0.8, PAPER_WIDTH / least) } as CSSProperties),
       }}
       onKeyDown={onKeyDown}
@@ -252,6 +254,15 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
           ))}
         </div>
       </div>
+      {count === 0 && (
+        <div role="rowgroup" className="table-none">
+          <div role="row">
+            <div role="gridcell" className="muted">
+              {search.q === undefined ? "No row." : "No row matches the search."}
+            </div>
+          </div>
+        </div>
+      )}
       <div role="rowgroup" className="table-body" style={{ height: long.current.height, minWidth: least }}>
         {items.map((index) => {
           const row = rowAt(index);

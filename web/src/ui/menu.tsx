@@ -2,7 +2,14 @@
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useRef, useState } from "react";
 
 export type MenuItem =
-  | { label: string; hint?: string | undefined; run: () => void; disabled?: boolean }
+  | {
+      label: string;
+      hint?: string | undefined;
+      run: () => void;
+      disabled?: boolean;
+      /** Of a switch: whether it is on. */
+      checked?: boolean;
+    }
   | { heading: string }
   | "separator";
 
@@ -62,7 +69,7 @@ function Menu({ menu, close }: { menu: OpenMenu; close: () => void }) {
     element.style.left = `${Math.max(4, Math.min(menu.x, window.innerWidth - width - 4))}px`;
     element.style.top = `${Math.max(4, Math.min(menu.y, window.innerHeight - height - 4))}px`;
     // Where nothing can be chosen the menu itself has the focus, so that keys close it.
-    (element.querySelector<HTMLElement>("[role=menuitem]:not(:disabled)") ?? element).focus();
+    (element.querySelector<HTMLElement>("[role^=menuitem]:not(:disabled)") ?? element).focus();
     const outside = (event: Event) => {
       if (event.target instanceof Node && !element.contains(event.target)) close();
     };
@@ -77,7 +84,7 @@ function Menu({ menu, close }: { menu: OpenMenu; close: () => void }) {
   }, [menu, close]);
 
   const move = (step: number | "first" | "last") => {
-    const items = [...(box.current?.querySelectorAll<HTMLElement>("[role=menuitem]:not(:disabled)") ?? [])];
+    const items = [...(box.current?.querySelectorAll<HTMLElement>("[role^=menuitem]:not(:disabled)") ?? [])];
     const now = items.indexOf(document.activeElement as HTMLElement);
     const next = step === "first" ? 0 : step === "last" ? items.length - 1 : (now + step + items.length) % items.length;
     items[next]?.focus();
@@ -113,7 +120,9 @@ function Menu({ menu, close }: { menu: OpenMenu; close: () => void }) {
           <button
             key={key}
             type="button"
-            role="menuitem"
+            {...(item.checked === undefined
+              ? { role: "menuitem" }
+              : { role: "menuitemcheckbox", "aria-checked": item.checked })}
             tabIndex={-1}
             disabled={item.disabled}
             onClick={() => {
@@ -123,6 +132,7 @@ function Menu({ menu, close }: { menu: OpenMenu; close: () => void }) {
           >
             <span>{item.label}</span>
             {item.hint && <kbd>{item.hint}</kbd>}
+            {item.checked && <span aria-hidden="true">✓</span>}
           </button>
         ),
       )}

@@ -82,7 +82,7 @@ export function StackedChart({ t, layers, shown, height, label, onChoose, chosen
             <tr>
               <th>
                 {hover || at < t.length - 1
-                  ? `${hover ? "At" : "Highest, at"} ${formatInstant(t[at] ?? 0)}`
+                  ? `${hover ? "At" : "Highest drawn, at"} ${formatInstant(t[at] ?? 0)}`
                   : "At the end"}
               </th>
               <th className="numeric">{formatBytes(total)}</th>

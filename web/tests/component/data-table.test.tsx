@@ -3,6 +3,7 @@ import "./setup.ts";
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { expect, test } from "vitest";
 import { readKeys, writeKeys } from "../../src/lib/sorting.ts";
+import { functionColumn } from "../../src/ui/columns.tsx";
 import { type Column, DataTable, toTsv } from "../../src/ui/data-table.tsx";
 import { renderInPage } from "./page.tsx";
 
@@ -135,4 +136,23 @@ test("arrows select, Enter opens, Shift+F10 has the menu, Escape closes it", asy
 
 test("copied tables are tab separated, one row a line", () => {
   expect(toTsv(COLUMNS, [{ id: "x", size: 1, name: "a\tb\nc" }])).toBe("Size\tName\n1\ta b c");
+});
+
+test("a column of functions names the file of code that has no name of its own", () => {
+  const rows = [
+    { name: "<module>", file: "/srv/app/load.py" },
+    { name: "insert", file: "/srv/app/cache.py" },
+  ];
+  const head = { id: "function", header: "Function", definition: "Name", width: "1fr" };
+  const columns = [
+    functionColumn<(typeof rows)[number]>(
+      head,
+      (row) => row.name,
+      (row) => row.file,
+    ),
+  ];
+  renderInPage(<DataTable label="Functions" rows={rows} columns={columns} rowKey={(row) => row.name} />);
+  const cells = screen.getAllByRole("row").map((row) => row.textContent);
+  expect(cells).toContain("<module> load.py");
+  expect(cells).toContain("insert");
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { fileName, location, shortName } from "../../src/lib/names.ts";
+import { fileName, location, rowName, shortName } from "../../src/lib/names.ts";
 import { exactly, readPattern, serverPattern, withOtherCase } from "../../src/lib/pattern.ts";
 
 test("short names are left alone", () => {
@@ -80,4 +80,10 @@ test("the rule for capitals can be turned round, and is the server's, too", () =
     "(?i)parse",
     "parse",
   ]);
+});
+
+test("a row says which file's code it is where the name does not", () => {
+  expect(rowName("<module>", "/srv/app/load.py")).toBe("<module> load.py");
+  expect(rowName("<lambda>", null)).toBe("<lambda>");
+  expect(rowName("Cache::insert(int)", "/srv/cache.cpp")).toBe("Cache::insert");
 });

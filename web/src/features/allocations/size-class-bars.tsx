@@ -10,6 +10,8 @@ import { useWidth } from "../../ui/use-size.ts";
 const HEIGHT = 34;
 /** Width of `128 KiB`, and of the space around it. */
 const LABEL_PX = 52;
+/** A bar that a finger hits, and the space beside it. */
+const BAR_PX = 28;
 
 export function SizeClassBars() {
   const { search, subject, go } = usePage();
@@ -22,10 +24,15 @@ export function SizeClassBars() {
   const largest = Math.max(1, ...classes.map((one) => one[unit]));
   const all = classes.reduce((sum, one) => sum + one[unit], 0);
   const set = useRef<HTMLFieldSetElement>(null);
+  const width = Math.max(1, useWidth(set));
+  // Where there is no room for all bars beside one another they are in lines of equal length.
+  const lines = Math.max(1, Math.ceil((BAR_PX * classes.length) / width));
+  const inLine = Math.max(1, Math.ceil(classes.length / lines));
   // Where there is no room for each label, every second or third class has one.
-  const each = Math.max(1, Math.ceil((LABEL_PX * classes.length) / Math.max(1, useWidth(set))));
+  const each = Math.max(1, Math.ceil((LABEL_PX * inLine) / width));
+  const isLabelled = (at: number) => at % each === 0 && at + each <= inLine;
   return (
-    <fieldset ref={set} className="size-classes">
+    <fieldset ref={set} className="size-classes" style={{ gridTemplateColumns: `repeat(${inLine}, minmax(0, 72px))` }}>
       <legend className="visually-hidden">Size classes, by {unit === "bytes" ? "bytes" : "blocks"}</legend>
       {classes.map((one, i) => {
         const chosen = isOnly(one, search.filters);
@@ -45,7 +52,7 @@ export function SizeClassBars() {
             <span className="size-class-room" style={{ height: HEIGHT }}>
               <i style={{ height: Math.max(1.5, (one[unit] / largest) * HEIGHT) }} />
             </span>
-            <span className="size-class-name">{i % each === 0 && formatPowerOfTwo(one.from)}</span>
+            <span className="size-class-name">{isLabelled(i % inLine) && formatPowerOfTwo(one.from)}</span>
           </button>
         );
       })}

@@ -13,7 +13,7 @@ import {
   plural,
 } from "../../lib/format.ts";
 import { identityOf, isChosen } from "../../lib/identity.ts";
-import { bareName, location, shortName } from "../../lib/names.ts";
+import { location, rowName, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { writeKeys } from "../../lib/sorting.ts";
 import { placeColumn } from "../../ui/columns.tsx";
@@ -203,7 +203,7 @@ function columnsFor({ total }: Churn): Column<ChurnRow>[] {
       value: (row) => row.function,
       cell: (row) => (
         <span className="mono" title={shortName(row.function, 400)}>
-          {bareName(row.function, 200)}
+          {rowName(row.function, row.file, 200)}
         </span>
       ),
     },

@@ -13,13 +13,13 @@ import {
   plural,
 } from "../../lib/format.ts";
 import { metricOfTwo } from "../../lib/moment.ts";
-import { bareName, shortName } from "../../lib/names.ts";
+import { bareName, rowName, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { plainTypes } from "../../lib/plain-types.ts";
 import { recordingText } from "../../lib/recording.ts";
 import { CHANGE_KINDS, effectiveWindow } from "../../lib/search-params.ts";
 import { sortedRows } from "../../lib/sorting.ts";
-import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
+import { allocatedBy, allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
 import type { Window } from "../../lib/time.ts";
 import { Button, Segmented, Select } from "../../ui/controls.tsx";
 import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
@@ -395,7 +395,9 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       value: (row) => allocatorName(row.stack, ""),
       cell: (row) => (
         <span title={allocatorPlace(row.stack)}>
-          <span className="mono">{bareName(allocatorName(row.stack, "unknown"), 160)}</span>
+          <span className="mono">
+            {rowName(allocatorName(row.stack, "unknown"), allocatedBy(row.stack).by?.file, 160)}
+          </span>
           {callerName(row.stack) && <span className="mono muted"> ← {bareName(callerName(row.stack))}</span>}
         </span>
       ),

@@ -12,9 +12,7 @@ import {
   stackOf,
 } from "../../lib/flame-tree.ts";
 import { identityOf } from "../../lib/identity.ts";
-import { isOfMoment } from "../../lib/moment.ts";
 import { readPattern } from "../../lib/pattern.ts";
-import { pagesOf } from "../../lib/pins.ts";
 import type { PageSearch } from "../../lib/search-params.ts";
 import { stackText } from "../../lib/stack.ts";
 import { Button } from "../../ui/controls.tsx";
@@ -30,6 +28,7 @@ import { Empty } from "../../ui/states.tsx";
 import { useTheme } from "../../ui/theme.ts";
 import { Ancestors } from "./ancestors.tsx";
 import { FunctionTable } from "./function-table.tsx";
+import { GraphOptions, nameOfGraph } from "./graph-options.tsx";
 import { HoverDetails, HoverTip, type Pinned, PinnedTip } from "./hover.tsx";
 import { keysOf, useMatchKeys } from "./keys.ts";
 import { Legend } from "./legend.tsx";
@@ -65,9 +64,6 @@ function afterPicture(run: () => void): void {
   if (document.hidden) run();
   else requestAnimationFrame(() => setTimeout(run));
 }
-
-/** Languages whose functions an interpreter calls by means of frames of its own. */
-const INTERPRETED: ReadonlySet<string> = new Set(["python", "javascript", "java"]);
 
 /** `c` collapses here; the stack is copied with what copies everywhere. */
 const withOwnKey = (item: MenuItem): MenuItem =>
@@ -116,9 +112,6 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     [tree, document, by],
   );
   const describe = useMemo(() => descriptionOf(document), [document]);
-  const allFrames = search.filters?.frames === "all";
-  const hasInterpreter =
-    useMemo(() => document.frames.some(({ language }) => INTERPRETED.has(language ?? "")), [document]) || allFrames;
 
   // With another zoom the keyboard starts at what is shown.
   const isSame = kept !== undefined && kept.zoom === zoom?.id && kept.inverted === inverted;
@@ -195,6 +188,10 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     transform: transforms.press,
   });
   const picture = () => pictureOf(zoom, document, width, theme, by, recording.title || recording.name);
+  const pictures = (): MenuItem[] => [
+    { label: "Save as SVG", run: () => saveFile("flamegraph.svg", "image/svg+xml", picture().svg()) },
+    { label: "Save as PNG", run: () => savePng("flamegraph.png", picture()) },
+  ];
 
   return (
     <>
@@ -202,83 +199,14 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
         <Ancestors document={document} zoom={zoom} />
         <span className="spring" />
         <SearchResult document={document} matches={matches} at={matchAt} step={step} />
-        <Button
-          on={search.inverted ?? false}
-          title="Allocating functions first, their callers below (i)"
-          onClick={() => go({ inverted: search.inverted ? undefined : true, root: undefined })}
-        >
-          Inverted
-        </Button>
-        <Button
-          on={search.upwards ?? false}
-          title="Grow upwards, like flames, instead of downwards"
-          onClick={() => go({ upwards: search.upwards ? undefined : true }, { replace: true })}
-        >
-          Upwards
-        </Button>
-        <Button
-          on={search.collapse ?? false}
-          title="Draw direct recursion as one frame"
-          onClick={() => go({ collapse: search.collapse ? undefined : true }, { replace: true })}
-        >
-          Collapse recursion
-        </Button>
-        {hasInterpreter && !report && (
-          <Button
-            on={allFrames}
-            title="The runtime's own frames between the program's functions"
-            onClick={() => {
-              const { frames: _, ...others } = search.filters ?? {};
-              go({ filters: allFrames ? others : { ...others, frames: "all" }, root: undefined });
-            }}
-          >
-            Interpreter frames
-          </Button>
-        )}
-        {document.metric === "freed" && !report && (
-          <Button
-            on={search.freeing ?? false}
-            title="By the stacks that freed the blocks, instead of those that allocated them"
-            onClick={() => go({ freeing: search.freeing ? undefined : true, root: undefined })}
-          >
-            By freeing stack
-          </Button>
-        )}
-        {isOfMoment(document.metric) && !report && (
-          <Button
-            on={document.pinned}
-            title="Resident pages, in bytes, that only the functions below hold: a page is assigned to the innermost function below which all its blocks were allocated"
-            onClick={() => go({ pinned: document.pinned ? undefined : true, root: undefined })}
-          >
-            Pinned pages
-          </Button>
-        )}
-        <Button
-          on={search.split ?? false}
-          title="A table of functions beside the graph; what is selected in one is selected in the other"
-          onClick={() => go({ split: search.split ? undefined : true }, { replace: true })}
-        >
-          Table
-        </Button>
-        <Button
-          quiet
-          aria-haspopup="menu"
-          onClick={(event) =>
-            openMenu(below(event.currentTarget), [
-              { label: "Save as SVG", run: () => saveFile("flamegraph.svg", "image/svg+xml", picture().svg()) },
-              { label: "Save as PNG", run: () => savePng("flamegraph.png", picture()) },
-            ])
-          }
-        >
-          Save picture
-        </Button>
+        <GraphOptions document={document} pictures={pictures} />
       </div>
       <FoldedNote root={zoom} />
       <div ref={host} className="flame-host" data-split={search.split}>
         <Chart
           ref={chart}
           name="flame"
-          label={`Flame graph of ${document.pinned ? `${pagesOf(document.pin_unit)} pinned by blocks that are ` : ""}${document.metric}${document.pinned ? "" : ` ${document.unit}`}${document.freeing ? " by freeing stack" : ""}`}
+          label={nameOfGraph(document)}
           downwards={!search.upwards}
           tree={tree}
           zoom={zoom}

@@ -122,7 +122,7 @@ export function useMatchKeys(step: (by: 1 | -1) => void): void {
       if (!(target instanceof HTMLElement)) return;
       const inSearch = target.matches("input[type=search]");
       if (inSearch ? event.key !== "Enter" : !/^n$/i.test(event.key)) return;
-      if (!inSearch && target.matches("input:not([type=radio]), textarea, select, [role=menuitem]")) return;
+      if (!inSearch && target.matches("input:not([type=radio]), textarea, select, [role^=menuitem]")) return;
       if (document.querySelector("dialog[open]")) return;
       latest.current((inSearch ? event.shiftKey : event.key === "N") ? -1 : 1);
       event.preventDefault();

@@ -4,7 +4,7 @@ import { getJson } from "../../api/client.ts";
 import type { FunctionRow, Functions } from "../../api/types.ts";
 import { formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
 import { identityOf, isChosen } from "../../lib/identity.ts";
-import { bareName, location, shortName } from "../../lib/names.ts";
+import { location, rowName, shortName } from "../../lib/names.ts";
 import { exactly, moduleNamed, readPattern, serverPattern } from "../../lib/pattern.ts";
 import { GROUPS, type GroupName } from "../../lib/search-params.ts";
 import { writeKeys } from "../../lib/sorting.ts";
@@ -262,7 +262,7 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
       value: (row) => row.name,
       cell: (row) => (
         <span className="mono" title={shortName(row.name, 400)}>
-          {by === "size_class" ? row.name : bareName(row.name, 200)}
+          {by === "size_class" ? row.name : rowName(row.name, row.file, 200)}
         </span>
       ),
     },

@@ -2,7 +2,7 @@
 import type { LeakFunction, Leaks } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatInstant, plural, sentence } from "../../lib/format.ts";
 import type { Named } from "../../lib/identity.ts";
-import { bareName, location, shortName } from "../../lib/names.ts";
+import { bareName, location, placedName, shortName } from "../../lib/names.ts";
 import { plainTypes } from "../../lib/plain-types.ts";
 import { callerName } from "../../lib/stack.ts";
 import { bytesColumn, countColumn, functionColumn, placeColumn, shareColumn } from "../../ui/columns.tsx";
@@ -54,6 +54,7 @@ export function functionColumnsFor(leaks: Leaks): Column<LeakFunction>[] {
         width: "minmax(150px, 3fr)",
       },
       (row) => row.function,
+      (row) => row.file,
       (row) => row.library,
     ),
     countColumn(
@@ -90,7 +91,7 @@ export function ChosenFunction({ row, leaks }: { row: LeakFunction; leaks: Leaks
   return (
     <aside className="side" aria-label="The selected leak">
       <h2 className="mono" title={row.function}>
-        {shortName(plainTypes(row.function), 160)}
+        {placedName(shortName(plainTypes(row.function), 160), row.file)}
       </h2>
       <p>
         <VerdictBadge verdict={row.verdict} /> {formatBytes(row.bytes)} in {plural(row.count, "block")}

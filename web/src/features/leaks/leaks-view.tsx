@@ -19,7 +19,7 @@ import { plainTypes } from "../../lib/plain-types.ts";
 import { VERDICTS, type VerdictName } from "../../lib/search-params.ts";
 import { sortedRows } from "../../lib/sorting.ts";
 import { leaksStatement } from "../../lib/sql-statements.ts";
-import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
+import { allocatedBy, allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
 import { bytesColumn, countColumn, functionColumn, placeColumn, shareColumn } from "../../ui/columns.tsx";
 import { Button, Segmented, Select } from "../../ui/controls.tsx";
 import { CopySql } from "../../ui/copy-sql.tsx";
@@ -377,6 +377,7 @@ function columnsFor(leaks: Leaks): Column<LeakSite>[] {
         width: "minmax(130px, 2fr)",
       },
       (site) => allocatorName(site.stack, site.id),
+      (site) => allocatedBy(site.stack).by?.file,
     ),
     {
       id: "caller",

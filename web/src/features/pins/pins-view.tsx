@@ -275,6 +275,7 @@ function columnsFor(pins: Pins, by: PinGroup): Column<PinRow>[] {
     functionColumn(
       { id: "function", header: GROUP_TEXT[by].label, definition: GROUP_TEXT[by].title, width: "minmax(200px, 3fr)" },
       (row) => row.function,
+      (row) => row.file,
       (row) => row.library,
     ),
   ];

@@ -3,7 +3,7 @@ import { getJson } from "../../api/client.ts";
 import type { SiteRow, Sites } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatExact, plural } from "../../lib/format.ts";
 import { isChosen } from "../../lib/identity.ts";
-import { bareName, location } from "../../lib/names.ts";
+import { bareName, location, rowName } from "../../lib/names.ts";
 import { readPattern, serverPattern } from "../../lib/pattern.ts";
 import { writeKeys } from "../../lib/sorting.ts";
 import { sitesStatement } from "../../lib/sql-statements.ts";
@@ -212,7 +212,7 @@ const COLUMNS: Column<SiteRow>[] = [
     cell: (site) => (
       <>
         <span className="mono" title={siteName(site)}>
-          {bareName(siteName(site), 200)}
+          {rowName(siteName(site), site.file, 200)}
         </span>
         {site.called_from && <span className="mono muted caller"> ← {bareName(site.called_from)}</span>}
       </>

@@ -56,6 +56,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   stage.setAttribute("role", "presentation");
   const pictures = new Pictures(stage);
   const [marksCanvas, overlay] = layer(stage, "flame-marks");
+  marksCanvas.hidden = true;
   const [mapCanvas, map] = layer(stage, "flame-minimap");
   content.append(stage);
   host.append(content);
@@ -271,6 +272,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       hovered,
       active: host.matches(":focus-visible") ? active : undefined,
     });
+    marksCanvas.hidden = marksDrawn.length === 0;
   }
 
   function drawMap(): void {

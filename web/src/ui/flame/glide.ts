@@ -5,6 +5,11 @@ import { between, type FlameView } from "./layout.ts";
 const GLIDE_MS = 170;
 /** Keyframes: the browser goes straight from one to the next. */
 const STEPS = 12;
+/**
+ * The last of them is held so long, and a timer ends it: towards an animation's own end browsers draw the page picture
+ * by picture.
+ */
+const HOLD_MS = 60_000;
 /** A picture that is magnified more shows nothing. */
 const MOST_MAGNIFIED = 5000;
 
@@ -41,6 +46,7 @@ export class Glide {
   private readonly began = performance.now();
   private readonly animations: Animation[] = [];
   private readonly old: Animation[] = [];
+  private readonly timer: ReturnType<typeof setTimeout>;
   /** What the picture of where it was shows. */
   behind: FlameView;
 
@@ -53,20 +59,25 @@ export class Glide {
     const isAbove = before.view.right - before.view.left < next.view.right - next.view.left;
     for (const canvas of before.canvases) canvas.style.zIndex = isAbove ? "1" : "0";
     for (const canvas of next.canvases) canvas.style.zIndex = "";
-    const along = (picture: FlameView) =>
-      Array.from({ length: STEPS + 1 }, (_, step) => ({
+    const along = (picture: FlameView) => {
+      const way = Array.from({ length: STEPS + 1 }, (_, step) => ({
         transform: transformOf(picture, between(from, next.view, eased(step / STEPS)), width),
         opacity: 1,
+        offset: ((step / STEPS) * GLIDE_MS) / HOLD_MS,
       }));
+      return [...way, { ...way.at(-1), offset: 1 }];
+    };
     for (const [{ view, canvases }, list] of [
       [next, this.animations],
       [before, this.old],
     ] as const) {
       const keyframes = along(view);
-      for (const canvas of canvases) list.push(canvas.animate(keyframes, GLIDE_MS));
+      for (const canvas of canvases) list.push(canvas.animate(keyframes, HOLD_MS));
     }
-    const [first] = this.animations;
-    if (first) first.onfinish = done;
+    this.timer = setTimeout(() => {
+      this.stop();
+      done();
+    }, GLIDE_MS);
   }
 
   /** What is seen now. */
@@ -87,10 +98,8 @@ export class Glide {
   }
 
   stop(): void {
+    clearTimeout(this.timer);
     this.forget();
-    for (const animation of this.animations) {
-      animation.onfinish = null;
-      animation.cancel();
-    }
+    for (const animation of this.animations) animation.cancel();
   }
 }

@@ -30,6 +30,7 @@ export class Pictures {
   constructor(parent: HTMLElement) {
     this.behind = layer(parent, "flame-before");
     this.front = layer(parent, "flame-frames");
+    this.behind[0].hidden = true;
   }
 
   get canvases(): HTMLCanvasElement[] {
@@ -82,17 +83,22 @@ export class Pictures {
     [this.front, this.behind] = [this.behind, this.front];
     this.front[0].className = "flame-frames";
     this.behind[0].className = "flame-before";
+    this.front[0].hidden = false;
     return true;
   }
 
   /** Goes to the picture that was drawn, together with what is drawn above it. */
   glide(above: readonly HTMLElement[], width: number): void {
+    this.behind[0].hidden = false;
     this.motion = new Glide(
       this.from,
       { view: this.view, canvases: [this.front[0], ...above] },
       { view: this.kept, canvases: [this.behind[0]] },
       width,
-      () => (this.motion = undefined),
+      () => {
+        this.motion = undefined;
+        this.hideOlder();
+      },
     );
   }
 
@@ -114,5 +120,11 @@ export class Pictures {
     this.start = undefined;
     this.motion?.stop();
     this.motion = undefined;
+    this.hideOlder();
+  }
+
+  /** With every picture of the page browsers copy each canvas that is there, whether it has changed or not. */
+  private hideOlder(): void {
+    this.behind[0].hidden = true;
   }
 }
