@@ -116,6 +116,8 @@ pub(super) fn is_waited_for() -> bool {
 /// Carries out the command of the block, on the recorder's thread, between two rounds.
 pub(super) fn serve(writer: &mut RecordingWriter, session: &'static Session) {
     let Some(block) = block() else { return };
+    // The borrowed thread does not wait long for this thread's first turn.
+    block.writer.store(session.writer_thread.load(Ordering::Acquire), Ordering::Relaxed);
     match block.command.load(Ordering::Acquire) {
         command::START if capture_control::from_outside(session, true).is_some() => {
             let list = BLOCK_LIST.swap(NO_LIST, Ordering::AcqRel);

@@ -149,6 +149,10 @@ pub fn attach(pid: u32, options: &AttachOptions, announce: impl FnOnce(&Path)) -
     };
     target.library = Some(library.clone());
     figures.functions = moved.len();
+    if !library.wait_for_thread(&target.memory, START) {
+        let _ = detach::finish(&target, &library);
+        return refuse(format!("the recorder in process {pid} does not begin"));
+    }
     let changed = match &list {
         Some(list) => existing::begin(&target, &library, &patches, &moved, list, &mut figures),
         None => change(&target, &library, &patches, &moved, true, &mut figures),

@@ -177,17 +177,31 @@ impl LoadedLibrary {
         memory.write(self.block + offset_of!(AttachBlock, command) as u64, &command.to_le_bytes())
     }
 
+    /// Waits until its thread has had its first turn, before which nobody knows the thread's number; false when the time is over,
+    /// or the process is gone.
+    pub fn wait_for_thread(&self, memory: &ProcessMemory, limit: Duration) -> bool {
+        let started = Instant::now();
+        while self.writer(memory) == 0 {
+            if started.elapsed() > limit || self.state(memory).is_none() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
     /// Waits until its thread has come to `state`; false when the time is over, or the process or the thread is gone.
     pub fn wait_for(&self, memory: &ProcessMemory, pid: u32, state: u32, limit: Duration) -> bool {
         let started = Instant::now();
-        let writer = self.writer(memory);
         loop {
             match self.state(memory) {
                 Some(found) if found == state => return true,
                 Some(_) => {}
                 None => return false,
             }
-            let is_there = id_outside(pid, writer).is_some();
+            // Of a thread that has not had its first turn nobody knows the number.
+            let writer = self.writer(memory);
+            let is_there = writer == 0 || id_outside(pid, writer).is_some();
             if started.elapsed() > limit || (!is_there && self.state(memory) != Some(state)) {
                 return self.state(memory) == Some(state);
             }
