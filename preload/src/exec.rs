@@ -9,6 +9,7 @@ use tracehound_shared::sys;
 use crate::environment;
 use crate::limits;
 use crate::next;
+use crate::seccomp;
 use crate::start;
 use crate::unfollowed;
 
@@ -48,6 +49,10 @@ unsafe fn around(named: Named, environment: List, exec: impl FnOnce(List) -> c_i
     start::ensure();
     let recorded = start::recorded_pid();
     let is_recorded = recorded != 0 && recorded == sys::process_id();
+    if recorded != 0 && !is_list(environment) {
+        // The kernel refuses it.
+        return exec(environment);
+    }
     // Without a recording no system call of ours: the program may have forbidden it.
     if is_recorded || recorded != 0 && start::follows_children() {
         let mut buffer = [0; PATH_BYTES];
@@ -89,10 +94,10 @@ unsafe fn around(named: Named, environment: List, exec: impl FnOnce(List) -> c_i
 /// What exec would run; `buffer` is for its path.
 unsafe fn find(named: Named, buffer: &mut [u8; PATH_BYTES]) -> Found<'_> {
     let Named::File(file, search) = named else { return Found::Unknown };
-    if file.is_null() || tracehound_lifecycle::is_confined() {
+    if file.is_null() || !seccomp::is_readable(file.addr(), 1) || tracehound_lifecycle::is_confined() {
         return Found::Unknown;
     }
-    // SAFETY: the program passes a terminated string.
+    // SAFETY: it can be read, and the program passes a terminated string.
     let file = unsafe { CStr::from_ptr(file) };
     if !search || file.to_bytes().contains(&b'/') {
         return if sys::is_executable(file) { at(file, buffer) } else { Found::Nothing };
@@ -114,6 +119,11 @@ unsafe fn find(named: Named, buffer: &mut [u8; PATH_BYTES]) -> Found<'_> {
         }
     }
     Found::Nothing
+}
+
+/// Whether a list can be looked at.
+fn is_list(list: List) -> bool {
+    list.is_null() || seccomp::is_readable(list.addr(), size_of::<List>())
 }
 
 /// A copy of the path.
@@ -248,7 +258,7 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
 /// Makes a process with the environment that it is to have. When the call returns the process has its own memory.
 unsafe fn spawn(named: Named, environment: List, call: impl FnOnce(List) -> c_int) -> c_int {
     start::ensure();
-    if !start::follows_children() {
+    if !start::follows_children() || !is_list(environment) {
         return call(environment);
     }
     if start::recorded_pid() != 0 {

@@ -76,7 +76,7 @@ unsafe fn instructions(filter: usize) -> Option<&'static [Instruction]> {
 }
 
 /// Whether the kernel can read these bytes of the program. True if it cannot be asked, since an earlier filter forbids it.
-fn is_readable(from: usize, bytes: usize) -> bool {
+pub fn is_readable(from: usize, bytes: usize) -> bool {
     const PAGE: usize = 4096;
     let Some(last) = from.checked_add(bytes - 1) else { return false };
     let probe = |address: usize| sys::is_readable(address as u64 & !7);

@@ -1,6 +1,7 @@
 // All ways to exec, each failing: the errors are the system's, and the program is recorded on.
 #include "truth.h"
 #include <fcntl.h>
+#include <sys/syscall.h>
 
 extern char **environ;
 
@@ -19,6 +20,11 @@ int main(void) {
     int fd = open("/etc/passwd", O_RDONLY);
     errno = 0, fexecve(fd, arguments, environ), say("fexecve: %d", errno), blocks[7] = between(800);
     close(fd);
+    // Addresses that nobody can read.
+    char *volatile nowhere = (char *)8;
+    errno = 0, execve(nowhere, arguments, environ), say("execve of no path: %d", errno);
+    errno = 0, execve("/bin/true", arguments, (char **)nowhere), say("execve with no list: %d", errno);
+    errno = 0, syscall(SYS_execve, nowhere, nowhere, nowhere), say("execve by number: %d", errno);
     for (int i = 0; i < 8; i++) FREE(blocks[i], (size_t)(i + 1) * 100);
     say("truth function between 8 3600");
     say_truth("own");
