@@ -237,6 +237,10 @@ pub unsafe fn with_us(given: *const *const c_char) -> Option<Environment> {
     // SAFETY: `given` is null or a list of terminated strings that ends with a null pointer: the contract of `with_us`.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
+            if !crate::seccomp::is_readable((*at).addr(), 1) {
+                // The kernel refuses the list.
+                return None;
+            }
             let entry = CStr::from_ptr(*at).to_bytes();
             if let Some(value) = entry.strip_prefix(PRELOAD).filter(|_| !own.path.is_empty()) {
                 has_preload = true;

@@ -24,6 +24,8 @@ int main(void) {
     char *volatile nowhere = (char *)8;
     errno = 0, execve(nowhere, arguments, environ), say("execve of no path: %d", errno);
     errno = 0, execve("/bin/true", arguments, (char **)nowhere), say("execve with no list: %d", errno);
+    char *list[] = {(char *)"HOME=/", nowhere, NULL};
+    errno = 0, execve("/bin/true", arguments, list), say("execve with no entry: %d", errno);
     errno = 0, syscall(SYS_execve, nowhere, nowhere, nowhere), say("execve by number: %d", errno);
     for (int i = 0; i < 8; i++) FREE(blocks[i], (size_t)(i + 1) * 100);
     say("truth function between 8 3600");

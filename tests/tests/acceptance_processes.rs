@@ -79,6 +79,7 @@ fn exec_from_a_thread_while_another_allocates() {
 #[test]
 fn an_exec_that_fails_changes_nothing() {
     agrees("exec_fails.c", &[]);
+    Case::new("exec_fails.c").option("CHILDREN", "1").agrees();
 }
 
 #[test]
