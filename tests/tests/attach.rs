@@ -70,8 +70,9 @@ fn stacks_are_those_that_preloading_records() {
 
     let (mut command, folder) = traced_command(compile("attached.c", &["-O1"]), &["2"]);
     command.env("TRACEHOUND_OUTPUT", "preloaded.dat");
-    let preloaded = Program::from(command, folder);
+    let mut preloaded = Program::from(command, folder);
     let other = preloaded.path("preloaded.dat");
+    preloaded.works();
     let preloaded = preloaded.ended();
 
     let (found, expected) = (stacks(&path), stacks(&other));

@@ -149,11 +149,11 @@ fn code_made_by_a_compiler_in_the_process_has_the_names_of_its_perf_map() {
     let folder = traced.folder.path();
     let line = traced.stdout();
     let map = line.lines().find_map(|line| line.strip_prefix("map ")).expect("the program says where its code is");
-    assert!(!names_of(folder, &[]).iter().any(|name| name.contains("made at run time")));
-    std::fs::write(folder.join("jit.map"), format!("{map} LazyCompile:*made at run time a.js:3\n"))
+    assert!(!names_of(folder, &[]).iter().any(|name| name.contains("madeAtRunTime")));
+    std::fs::write(folder.join("jit.map"), format!("{map} LazyCompile:*madeAtRunTime a.js:3\n"))
         .expect("it can be written");
     let found = names_of(folder, &["--perf-map", "jit.map"]);
-    assert!(found.iter().any(|name| name == "made at run time"), "{found:?}");
+    assert!(found.iter().any(|name| name == "madeAtRunTime"), "{found:?}");
 }
 
 /// A debuginfod server: hands out one file under its build id, and remembers what it was asked for.

@@ -112,8 +112,7 @@ fn v8(text: &str) -> Option<GeneratedFunction> {
     Some(GeneratedFunction { name: name.into(), place, language, kind })
 }
 
-/// Parts `handle /srv/app.js:12:9`. Names and paths may have spaces: a path that begins with a slash or a scheme begins at
-/// the first of these, any other at the last space.
+/// Parts `handle /srv/app.js:12:9`. Names and paths may have spaces, see [`path_in`].
 fn function_and_place(text: &str) -> (&str, Option<GeneratedPlace>) {
     let (head, first) = number_behind(text);
     let Some(first) = first else {
@@ -145,7 +144,8 @@ fn number_behind(text: &str) -> (&str, Option<u32>) {
     }
 }
 
-/// Parts a function and a path. The name of a function has a space behind `get` and `set`, and else hardly ever.
+/// Parts a function and a path: before the first path that [`is_marked`], else at the first space. The name of a function has
+/// one behind `get` and `set`, and else hardly ever.
 fn path_in(text: &str) -> Option<(&str, &str)> {
     let spaces = || text.match_indices(' ').map(|(at, _)| (&text[..at], &text[at + 1..]));
     let is_whole = |(name, _): &(&str, &str)| !matches!(*name, "get" | "set") || spaces().nth(1).is_none();
