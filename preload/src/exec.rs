@@ -24,7 +24,7 @@ unsafe extern "C" {
 
 /// What a call of exec names.
 #[derive(Clone, Copy)]
-enum Named {
+enum ExecName {
     /// A file: by its path, or by a name that may be looked for in `PATH`.
     File(Text, bool),
     /// A descriptor, or a path below one.
@@ -32,7 +32,7 @@ enum Named {
 }
 
 /// What exec would run.
-enum Found<'a> {
+enum ExecTarget<'a> {
     /// Nothing: exec fails.
     Nothing,
     /// The program at this path.
@@ -45,7 +45,7 @@ const PATH_BYTES: usize = 4096;
 
 /// Runs `exec` with the environment that the new program is to have. Before, the recording is finished, unless this is a
 /// vfork child that shares the memory of a parent which goes on; should exec fail, it goes on.
-unsafe fn around(named: Named, environment: List, exec: impl FnOnce(List) -> c_int) -> c_int {
+unsafe fn around(named: ExecName, environment: List, exec: impl FnOnce(List) -> c_int) -> c_int {
     start::ensure();
     let recorded = start::recorded_pid();
     let is_recorded = recorded != 0 && recorded == sys::process_id();
@@ -58,8 +58,8 @@ unsafe fn around(named: Named, environment: List, exec: impl FnOnce(List) -> c_i
         let mut buffer = [0; PATH_BYTES];
         // SAFETY: the program's arguments.
         match unsafe { find(named, &mut buffer) } {
-            Found::Nothing if is_recorded => return exec(environment),
-            Found::At(path) => unfollowed::about_to_run(path),
+            ExecTarget::Nothing if is_recorded => return exec(environment),
+            ExecTarget::At(path) => unfollowed::about_to_run(path),
             _ => {}
         }
     }
@@ -92,33 +92,33 @@ unsafe fn around(named: Named, environment: List, exec: impl FnOnce(List) -> c_i
 }
 
 /// What exec would run; `buffer` is for its path.
-unsafe fn find(named: Named, buffer: &mut [u8; PATH_BYTES]) -> Found<'_> {
-    let Named::File(file, search) = named else { return Found::Unknown };
+unsafe fn find(named: ExecName, buffer: &mut [u8; PATH_BYTES]) -> ExecTarget<'_> {
+    let ExecName::File(file, search) = named else { return ExecTarget::Unknown };
     if file.is_null() || !seccomp::is_readable(file.addr(), 1) || tracehound_lifecycle::is_confined() {
-        return Found::Unknown;
+        return ExecTarget::Unknown;
     }
     // SAFETY: it can be read, and the program passes a terminated string.
     let file = unsafe { CStr::from_ptr(file) };
     if !search || file.to_bytes().contains(&b'/') {
-        return if sys::is_executable(file) { at(file, buffer) } else { Found::Nothing };
+        return if sys::is_executable(file) { at(file, buffer) } else { ExecTarget::Nothing };
     }
     let path = crate::environment::get("PATH").unwrap_or(b"/bin:/usr/bin");
     for directory in path.split(|&byte| byte == b':') {
         let directory = if directory.is_empty() { &b"."[..] } else { directory };
         let name = file.to_bytes_with_nul();
         let len = directory.len() + 1 + name.len();
-        let Some(place) = buffer.get_mut(..len) else { return Found::Unknown };
-        let Some((head, tail)) = place.split_at_mut_checked(directory.len()) else { return Found::Unknown };
+        let Some(place) = buffer.get_mut(..len) else { return ExecTarget::Unknown };
+        let Some((head, tail)) = place.split_at_mut_checked(directory.len()) else { return ExecTarget::Unknown };
         head.copy_from_slice(directory);
         if let Some((slash, rest)) = tail.split_first_mut() {
             *slash = b'/';
             rest.copy_from_slice(name);
         }
         if CStr::from_bytes_with_nul(place).is_ok_and(sys::is_executable) {
-            return CStr::from_bytes_with_nul(&buffer[..len]).map_or(Found::Unknown, Found::At);
+            return CStr::from_bytes_with_nul(&buffer[..len]).map_or(ExecTarget::Unknown, ExecTarget::At);
         }
     }
-    Found::Nothing
+    ExecTarget::Nothing
 }
 
 /// Whether a list can be looked at.
@@ -127,11 +127,11 @@ fn is_list(list: List) -> bool {
 }
 
 /// A copy of the path.
-fn at<'a>(path: &CStr, buffer: &'a mut [u8; PATH_BYTES]) -> Found<'a> {
+fn at<'a>(path: &CStr, buffer: &'a mut [u8; PATH_BYTES]) -> ExecTarget<'a> {
     let bytes = path.to_bytes_with_nul();
-    let Some(place) = buffer.get_mut(..bytes.len()) else { return Found::Unknown };
+    let Some(place) = buffer.get_mut(..bytes.len()) else { return ExecTarget::Unknown };
     place.copy_from_slice(bytes);
-    CStr::from_bytes_with_nul(place).map_or(Found::Unknown, Found::At)
+    CStr::from_bytes_with_nul(place).map_or(ExecTarget::Unknown, ExecTarget::At)
 }
 
 /// `execve(2)`.
@@ -139,7 +139,7 @@ fn at<'a>(path: &CStr, buffer: &'a mut [u8; PATH_BYTES]) -> Found<'a> {
 pub unsafe extern "C-unwind" fn execve(path: Text, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(Named::File(path, false), environment, |environment| {
+        around(ExecName::File(path, false), environment, |environment| {
             next::execve().map_or(-1, |function| function(path, arguments, environment))
         })
     }
@@ -164,7 +164,7 @@ pub unsafe extern "C-unwind" fn execvp(file: Text, arguments: List) -> c_int {
 pub unsafe extern "C-unwind" fn execvpe(file: Text, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(Named::File(file, true), environment, |environment| {
+        around(ExecName::File(file, true), environment, |environment| {
             next::execvpe().map_or(-1, |function| function(file, arguments, environment))
         })
     }
@@ -175,7 +175,7 @@ pub unsafe extern "C-unwind" fn execvpe(file: Text, arguments: List, environment
 pub unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(Named::Other, environment, |environment| {
+        around(ExecName::Other, environment, |environment| {
             next::fexecve().map_or(-1, |function| function(fd, arguments, environment))
         })
     }
@@ -192,7 +192,7 @@ pub unsafe extern "C-unwind" fn execveat(
 ) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(Named::Other, environment, |environment| {
+        around(ExecName::Other, environment, |environment| {
             next::execveat().map_or(-1, |function| function(dir, path, arguments, environment, flags))
         })
     }
@@ -229,7 +229,7 @@ pub unsafe extern "C-unwind" fn posix_spawn(
 ) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        spawn(Named::File(path, false), environment, |environment| {
+        spawn(ExecName::File(path, false), environment, |environment| {
             let function = next::posix_spawn();
             function.map_or(libc::ENOSYS, |function| function(pid, path, actions, attributes, arguments, environment))
         })
@@ -248,7 +248,7 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
 ) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        spawn(Named::File(file, true), environment, |environment| {
+        spawn(ExecName::File(file, true), environment, |environment| {
             let function = next::posix_spawnp();
             function.map_or(libc::ENOSYS, |function| function(pid, file, actions, attributes, arguments, environment))
         })
@@ -256,7 +256,7 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
 }
 
 /// Makes a process with the environment that it is to have. When the call returns the process has its own memory.
-unsafe fn spawn(named: Named, environment: List, call: impl FnOnce(List) -> c_int) -> c_int {
+unsafe fn spawn(named: ExecName, environment: List, call: impl FnOnce(List) -> c_int) -> c_int {
     start::ensure();
     if !start::follows_children() || !is_list(environment) {
         return call(environment);
@@ -264,7 +264,7 @@ unsafe fn spawn(named: Named, environment: List, call: impl FnOnce(List) -> c_in
     if start::recorded_pid() != 0 {
         let mut buffer = [0; PATH_BYTES];
         // SAFETY: the program's arguments.
-        if let Found::At(path) = unsafe { find(named, &mut buffer) } {
+        if let ExecTarget::At(path) = unsafe { find(named, &mut buffer) } {
             unfollowed::about_to_run(path);
         }
     }

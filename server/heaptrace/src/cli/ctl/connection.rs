@@ -113,7 +113,7 @@ fn look(pid: u32) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Whether all of the process stands still: by SIGSTOP, or in a debugger.
+/// Whether the process does not run: by SIGSTOP, or in a debugger.
 fn is_stopped(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap_or_default().trim_start();
