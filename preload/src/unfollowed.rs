@@ -55,22 +55,23 @@ pub fn about_to_run(path: &CStr) {
 fn is_without_recorder(start: &[u8]) -> bool {
     const MAGIC: &[u8] = b"\x7fELF\x02\x01";
     const TABLE: usize = 32;
-    const HEADER: usize = 64;
+    const ENTRY_SIZE: usize = 54;
+    const ENTRY_COUNT: usize = 56;
+    /// Of a 64-bit program.
     const ENTRY: usize = 56;
     const INTERPRETER: u32 = 3;
     let number = |at: usize| start.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
     let table = start.get(TABLE..TABLE + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-    let (Some(table), Some(ENTRY_BYTES), Some(count)) = (table, number(54), number(HEADER - 8)) else { return false };
-    let entries = usize::try_from(table).ok().and_then(|from| start.get(from..from + usize::from(count) * ENTRY));
-    let Some(entries) = entries.filter(|_| start.starts_with(MAGIC) && count > 0) else { return false };
+    let (Some(table), Some(size), Some(count)) = (table, number(ENTRY_SIZE), number(ENTRY_COUNT)) else { return false };
+    // The file may say anything.
+    let range = usize::try_from(table).ok().and_then(|from| Some(from..from.checked_add(usize::from(count) * ENTRY)?));
+    let is_program = start.starts_with(MAGIC) && usize::from(size) == ENTRY && count > 0;
+    let Some(entries) = range.and_then(|range| start.get(range)).filter(|_| is_program) else { return false };
     let mut kinds =
         entries.chunks_exact(ENTRY).map(|entry| u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]));
     let name = NOTE_NAME.as_bytes();
     kinds.all(|kind| kind != INTERPRETER) && !start.windows(name.len()).any(|bytes| bytes == name)
 }
-
-/// `e_phentsize` of a 64-bit program.
-const ENTRY_BYTES: u16 = 56;
 
 #[cfg(test)]
 mod tests {
@@ -98,6 +99,9 @@ mod tests {
         for len in 0..program(&[1], b"").len() {
             assert!(!is_without_recorder(&program(&[1], b"")[..len]), "{len}");
         }
+        let mut far = program(&[1], b"");
+        far[32..40].fill(0xff);
+        assert!(!is_without_recorder(&far));
         assert!(!is_without_recorder(b"#!/bin/sh\n"));
     }
 }

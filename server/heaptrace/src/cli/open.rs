@@ -48,11 +48,11 @@ impl OpenRecording {
 
     /// Why results about the recording are incomplete, in words; `None` if they are complete.
     pub fn shortfall(&self) -> Option<String> {
-        shortfall(self.trace.facts(), self.trace.end())
+        shortfall(self.trace.facts(), self.trace.end(), self.trace.misses_events())
     }
 }
 
-fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
+fn shortfall(facts: &RecordingFacts, end: End, misses_events: bool) -> Option<String> {
     let mut missing = Vec::new();
     if facts.damaged_blocks > 0 {
         missing.push(format!("damaged blocks of the file: {}", units::count(facts.damaged_blocks)));
@@ -60,7 +60,6 @@ fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
     if facts.lost > 0 {
         missing.push(format!("events known to be missing: {}", units::count(facts.lost)));
     }
-    let has_gaps = facts.damaged_blocks > 0 || facts.lost > 0 || facts.cut || end == End::Unknown;
     missing.extend(facts.inherited.as_ref().and_then(|inherited| inherited.shortfall.clone()));
     let until = units::duration(facts.watermark_ns);
     match end {
@@ -73,7 +72,7 @@ fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
         End::Exit | End::Exec | End::Stopped | End::Detached if facts.cut => missing.push("the file is cut off".into()),
         End::Exit | End::Exec | End::Stopped | End::Detached => {}
     }
-    if has_gaps {
+    if misses_events {
         missing.push("blocks whose frees are missing count as live".into());
     }
     (!missing.is_empty()).then(|| format!("the recording is not complete: {}", missing.join("; ")))
