@@ -97,7 +97,7 @@ soak: build ## redis under load for SOAK_MINUTES (default 10): the recorder's me
 	cargo test --release --workspace --test soak -- --ignored --nocapture
 
 attach-hardship: build ## ATTACH_CYCLES (default 10000) attaches, a tenth of it for each hazard, heaptrace killed at every step: hours
-	ATTACH_CYCLES=$${ATTACH_CYCLES:-10000} cargo test --release --workspace --test attach_hardship -- --nocapture --test-threads=1
+	ATTACH_CYCLES=$${ATTACH_CYCLES:-10000} cargo test --release --workspace --test attach_hardship --test attach_killed -- --nocapture --test-threads=1
 
 order: build ## blocks that go from thread to thread, HAND_OVERS (default 10000000) of each kind: which thread freed which block
 	HAND_OVERS=$${HAND_OVERS:-10000000} cargo test --release --workspace --test order -- --nocapture --test-threads=1

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::process::Running;
-use crate::{compile, heaptrace, number};
+use crate::{compile, heaptrace, library, number};
 
 /// `tests/programs/attached.c`, running.
 #[derive(Debug)]
@@ -35,6 +35,16 @@ impl Program {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(compile("attached.c", &["-O1"]));
         command.arg(threads.to_string());
+        Self::from(command, folder)
+    }
+
+    /// The same, with a recorder that was loaded at the start and is dormant; a recording would lie in the program's folder.
+    #[must_use]
+    pub fn start_dormant(threads: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(compile("attached.c", &["-O1"]));
+        command.arg(threads.to_string()).current_dir(folder.path());
+        command.env("LD_PRELOAD", library()).env("TRACEHOUND_START", "off");
         Self::from(command, folder)
     }
 
@@ -170,7 +180,14 @@ impl Attach {
     /// Starts it and waits until it records.
     #[must_use]
     pub fn start(pid: &str, path: &Path) -> Self {
+        Self::start_with(pid, path, &[])
+    }
+
+    /// The same, with options.
+    #[must_use]
+    pub fn start_with(pid: &str, path: &Path, options: &[&str]) -> Self {
         let mut command = attach_command(pid, path);
+        command.args(options);
         let mut child = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut lines = [String::new(), String::new()];
@@ -206,6 +223,24 @@ impl Attach {
         assert!(run("kill", &["-INT", &self.command.id().to_string()]).status.success());
         self.ends();
     }
+}
+
+/// How often the tests of attach repeat what they do in their long form; `None` in the short one.
+#[must_use]
+pub fn long_form() -> Option<u32> {
+    let text = std::env::var("ATTACH_CYCLES").ok()?;
+    Some(text.parse().expect("ATTACH_CYCLES is a number"))
+}
+
+/// One attach with these options that records for so long and detaches; the recording is removed.
+///
+/// # Errors
+/// What heaptrace said when it failed.
+pub fn attach_cycle(pid: &str, path: &Path, duration: &str, options: &[&str]) -> Result<(), String> {
+    let output = attach_command(pid, path).args(["--for", duration]).args(options).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let _ = std::fs::remove_file(path);
+    if output.status.success() { Ok(()) } else { Err(said) }
 }
 
 /// Runs a program to its end.
