@@ -102,7 +102,8 @@ unsafe extern "C" fn look_at_syscall(number: c_long, operation: usize, flags: us
     const ALL_THREADS: usize = 1;
     if number == libc::SYS_seccomp {
         match operation {
-            STRICT => before_strict_mode(),
+            // With flags or an argument the kernel refuses it: that is how libseccomp asks whether there are filters at all.
+            STRICT if flags == 0 && argument == 0 => before_strict_mode(),
             // SAFETY: the program's arguments to seccomp(2).
             FILTER => unsafe { before_filter(argument, flags & ALL_THREADS != 0) },
             _ => {}

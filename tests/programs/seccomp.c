@@ -31,6 +31,9 @@ static int refused(void) {
     struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     MUST(pages != MAP_FAILED && mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+    // How libseccomp asks whether the kernel has filters.
+    MUST(syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 1, NULL) == -1 && errno == EINVAL);
+    MUST(syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, pages) == -1 && errno == EINVAL);
     MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     struct sock_fprog none = {0, &allow}, unreadable = {1, (void *)(pages + 4096)}, null = {1, NULL};
     // The last instruction crosses the end of what can be read.
