@@ -20,6 +20,12 @@ fn start_and_stop_by_the_api() {
     let labels: Vec<&str> =
         run.info["marks"].as_array().into_iter().flatten().filter_map(|mark| mark["label"].as_str()).collect();
     assert_eq!(labels, ["after the first", "after the second"]);
+    // `info`, and with it the windows that begin at a mark, have the time of the event itself.
+    let time = |mark: &Value| (mark["label"].as_str().map(str::to_owned), number(mark, "/t_ns"));
+    let mut events = dump(&run.recording);
+    events.retain(|event| event["kind"] == "mark");
+    let said = run.info["marks"].as_array().into_iter().flatten();
+    assert_eq!(said.map(time).collect::<Vec<_>>(), events.iter().map(time).collect::<Vec<_>>());
 }
 
 #[test]

@@ -160,9 +160,9 @@ pub unsafe fn mark(caller: Caller, label: &[u8]) {
     let Some(session) = session::current().filter(|_| gate::state() == gate::RECORDING) else { return };
     let ordinal = session.marks.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the caller keeps the contract of `resume_recording`, which covers this call.
-    let Some(thread) = (unsafe { record::single(caller, Kind::Mark, ordinal, 0) }) else { return };
+    let Some((thread, tick)) = (unsafe { record::single(caller, Kind::Mark, ordinal, 0) }) else { return };
     let _internal = Internal::enter();
-    note_label(session, ordinal, thread, clock::now(), label);
+    note_label(session, ordinal, thread, tick, label);
 }
 
 /// Sets a mark for a request from outside the process; false when recording is stopped.

@@ -405,11 +405,12 @@ pub unsafe fn switched(caller: Caller, kind: Kind, tick: u64) {
     entry.leave(true);
 }
 
-/// Records one event that is complete by itself: a mark, a fork, an allocation or free of a pool.
+/// Records one event that is complete by itself: a mark, a fork, an allocation or free of a pool. Returns the thread's id and
+/// the event's time in ticks; `None`: nothing was recorded.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
-pub unsafe fn single(caller: Caller, kind: Kind, address: u64, size: usize) -> Option<u32> {
+pub unsafe fn single(caller: Caller, kind: Kind, address: u64, size: usize) -> Option<(u32, u64)> {
     // SAFETY: `caller` is the state of the hooked function's caller: the contract of `single`.
     let entry = unsafe { nested::enter_event(caller, RECORDING) }?;
     let tick = if kind.is_free() { clock::now_before_free() } else { clock::now_after_alloc() };
@@ -424,5 +425,5 @@ pub unsafe fn single(caller: Caller, kind: Kind, address: u64, size: usize) -> O
     }
     let id = entry.context.id.load(Ordering::Relaxed);
     entry.leave(true);
-    Some(id)
+    Some((id, tick))
 }
