@@ -119,25 +119,28 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
             opened.tell_beyond(params.window.times());
             leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
         },
-        |leaks, _, out| {
+        |leaks, opened, out| {
             if !is_whole && leaks.leaked.count == 0 && leaks.suppressed.count == 0 {
                 return writeln!(
                     out,
                     "No leaked block matches; without filters and times `heaptrace leaks` lists all."
                 );
             }
-            print(leaks, args.full, style, out)
+            print(leaks, opened.ended_early(), args.full, style, out)
         },
     )
 }
 
-/// Writes the report; `all_frames` shows stacks to their root.
-pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
+/// Writes the report. `ended_early`: the program went on without the recorder; `all_frames` shows stacks to their root.
+pub fn print(leaks: &Leaks, ended_early: bool, all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let amount = &leaks.leaked;
     if amount.count == 0 && leaks.suppressed.count == 0 {
         let words = match leaks.exactness.events {
             0 => "Nothing leaked: there are no events.",
             _ if !leaks.exactness.complete => "Nothing leaked: every block that is known was freed.",
+            _ if ended_early => {
+                "Nothing leaked up to the end of the recording, which was before the end of the program: every block was freed."
+            }
             _ => "Nothing leaked: every block was freed.",
         };
         writeln!(out, "{}", style.paint(TextRole::Good, words))?;

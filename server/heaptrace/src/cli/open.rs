@@ -46,6 +46,11 @@ impl OpenRecording {
         }
     }
 
+    /// Whether the program went on when the recording had ended.
+    pub fn ended_early(&self) -> bool {
+        matches!(self.trace.end(), End::Stopped | End::Detached | End::DiskFull)
+    }
+
     /// Why results about the recording are incomplete, in words; `None` if they are complete.
     pub fn shortfall(&self) -> Option<String> {
         shortfall(self.trace.facts(), self.trace.end(), self.trace.misses_events())

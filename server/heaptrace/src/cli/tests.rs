@@ -114,17 +114,17 @@ fn info_on_a_terminal() {
 
 #[test]
 fn leaks_in_a_pipe() {
-    insta::assert_snapshot!(printed(|out| leaks::print(&leaks_document(), false, PIPE, out)));
+    insta::assert_snapshot!(printed(|out| leaks::print(&leaks_document(), false, false, PIPE, out)));
 }
 
 #[test]
 fn leaks_in_full() {
-    insta::assert_snapshot!(printed(|out| leaks::print(&leaks_document(), true, PIPE, out)));
+    insta::assert_snapshot!(printed(|out| leaks::print(&leaks_document(), false, true, PIPE, out)));
 }
 
 #[test]
 fn leaks_on_a_terminal() {
-    insta::assert_snapshot!(printed(|out| leaks::print(&leaks_document(), false, TERMINAL, out)));
+    insta::assert_snapshot!(printed(|out| leaks::print(&leaks_document(), false, false, TERMINAL, out)));
 }
 
 #[test]
@@ -132,7 +132,9 @@ fn no_leaks() {
     let none = json!({"schema": "heaptrace.leaks/1", "leaked": {"bytes": 0, "count": 0}, "suppressed": {"bytes": 0, "count": 0},
                       "total_sites": 0, "sites": [], "exactness": exactness()});
     let none: Leaks = serde_json::from_value(none).unwrap();
-    assert_eq!(printed(|out| leaks::print(&none, false, PIPE, out)), "Nothing leaked: every block was freed.\n");
+    assert_eq!(printed(|out| leaks::print(&none, false, false, PIPE, out)), "Nothing leaked: every block was freed.\n");
+    let early = printed(|out| leaks::print(&none, true, false, PIPE, out));
+    assert!(early.starts_with("Nothing leaked up to the end of the recording"), "{early}");
 }
 
 #[test]

@@ -113,7 +113,8 @@ pub fn leaks(shelf: &mut Shelf, asked: &OfLeaks) -> Result<String> {
         1 => format!("1 leaking site grows, {}/s; it is listed first.\n", signed_bytes(rate as i64)),
         n => format!("{n} leaking sites grow, {}/s in all; they are listed first.\n", signed_bytes(rate as i64)),
     };
-    let text = printed(&opened, |out| leak_text::print(&answer, asked.full, Style::default(), out))?;
+    let text =
+        printed(&opened, |out| leak_text::print(&answer, opened.ended_early(), asked.full, Style::default(), out))?;
     // They stand at the end of the text, which may be pages away.
     let mut late = String::new();
     for site in answer.freed_at_exit.iter().take(3) {
