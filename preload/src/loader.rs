@@ -12,6 +12,7 @@ use tracehound_shared::session;
 use tracehound_shared::sys;
 
 use crate::entry::passes_on;
+use crate::environment;
 use crate::start;
 
 mod musl;
@@ -160,6 +161,10 @@ unsafe extern "C" fn look_at_dlopen(path: *const c_char, flags: c_int) -> usize 
 
 /// Remarks on it when the program's own calls of malloc do not come to this library first.
 pub fn look_at_first_malloc() {
+    if valgrind_replaces_malloc(environment::get("LD_PRELOAD").unwrap_or_default()) {
+        let text = |_: &str| "valgrind's tool replaces malloc, the recorder's too: nothing of that is recorded".into();
+        remark("first-malloc", text, c"valgrind");
+    }
     // SAFETY: a constant, terminated name, which every process has.
     let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
     if first.is_null() || core::ptr::eq(first, crate::hooks::malloc as *const () as *const c_void) {
@@ -184,4 +189,29 @@ pub fn look_at_first_malloc() {
     };
     let text = |path: &str| format!("{path} defines malloc: only its calls of the next allocator are recorded");
     remark("first-malloc", text, path);
+}
+
+/// Whether a tool of valgrind's is preloaded that replaces malloc in all objects: memcheck, massif and others, which have a
+/// library of their own beside the one of all tools.
+fn valgrind_replaces_malloc(preloaded: &[u8]) -> bool {
+    const TOOL: &[u8] = b"/vgpreload_";
+    let libraries = preloaded.split(|&byte| matches!(byte, b':' | b' '));
+    let tools = libraries.filter_map(|path| {
+        path.windows(TOOL.len()).position(|at| at == TOOL).and_then(|at| path.get(at + TOOL.len()..))
+    });
+    tools.into_iter().any(|tool| !tool.starts_with(b"core"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valgrinds_tools_are_told_apart() {
+        let core = b"/usr/libexec/valgrind/vgpreload_core-amd64-linux.so";
+        assert!(!valgrind_replaces_malloc(b"") && !valgrind_replaces_malloc(b"/lib/libtracehound.so"));
+        assert!(!valgrind_replaces_malloc(core));
+        let memcheck = b":/usr/libexec/valgrind/vgpreload_memcheck-amd64-linux.so:/x/libtracehound.so";
+        assert!(valgrind_replaces_malloc(&[&core[..], memcheck].concat()));
+    }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use tracehound_tests::ground_truth::{Case, agrees};
-use tracehound_tests::{compile, copy_program, number};
+use tracehound_tests::{Traced, compile, copy_program, json, number, traced_command};
 
 fn plugin(name: &str, size: u32) -> String {
     let flags = ["-O1", "-shared", "-fPIC", &format!("-DNAME={name}"), &format!("-DSIZE={size}")];
@@ -20,6 +20,34 @@ fn addresses_reused_by_another_library() {
 #[test]
 fn a_library_opened_now() {
     Case::new("dlopen_once.c").args(&[plugin("one", 3000), "now".to_owned()]).agrees();
+}
+
+/// The loader knows it by the path that the program gave it, which means another file in the folder of who reads the recording.
+#[test]
+fn a_library_opened_by_a_relative_path() {
+    let copy = format!("cp {} plugin.so", plugin("one", 3000));
+    Case::new("dlopen_once.c").after(&copy).args(&["./plugin.so", "now"]).agrees();
+}
+
+/// As wrappers of relocatable programs do: the kernel then takes the loader for the program.
+#[test]
+fn a_program_that_the_user_starts_by_the_loader() {
+    let loader = format!("/lib64/ld-linux-{}.so.2", std::env::consts::ARCH.replace('_', "-"));
+    let by_loader = format!(r#"p="$1"; shift; set -- "$p" {loader} "$@""#);
+    let run = Case::new("dlopen_once.c").after(&by_loader).args(&[plugin("one", 3000), "now".to_owned()]).agrees();
+    let executable = run.info["process"]["executable"].as_str().unwrap_or_default();
+    assert!(executable.contains("dlopen_once"), "{:#}", run.info["process"]);
+    let name = run.recording.file_name().unwrap().to_string_lossy().into_owned();
+    assert!(name.contains("dlopen_once"), "{name}");
+}
+
+#[test]
+fn a_malloc_that_valgrind_replaces_is_said() {
+    let (mut command, folder) = traced_command("valgrind", &["-q", "/bin/true"]);
+    let output = command.env("TRACEHOUND_CHILDREN", "1").output().expect("valgrind is installed");
+    let traced = Traced { folder, output };
+    let said = |path: &PathBuf| remarked(&json(&["info"], path), &["valgrind"]);
+    assert!(traced.recordings().iter().any(said), "{}", traced.stderr());
 }
 
 /// Whether the recording's self-audit has a remark with one of these words.
