@@ -8,8 +8,8 @@ use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use libc::{RLIM_INFINITY, rlimit};
-use tracehound_background::maps_text;
 use tracehound_shared::gate::Internal;
+use tracehound_shared::maps_text;
 use tracehound_shared::own;
 use tracehound_shared::session::{self, Session};
 use tracehound_shared::sys;

@@ -176,3 +176,25 @@ fn a_plan_refuses_what_an_attach_would() {
     assert!(output.status.success(), "{}", said(&output));
     program.quit();
 }
+
+/// The kernel takes the loader for the program then.
+#[test]
+fn a_program_that_the_user_starts_by_the_loader() {
+    let program = compile("attached.c", &["-O1"]);
+    let mut command = Command::new("/lib64/ld-linux-x86-64.so.2");
+    command.arg(&program).arg("2");
+    let mut running = Program::from(command, tempfile::tempdir().unwrap());
+    let (pid, path) = (running.pid(), running.path("loader.dat"));
+    let plan = run(heaptrace(), &["attach", "--dry-run", &pid]);
+    let plan = String::from_utf8_lossy(&plan.stdout).into_owned();
+    assert!(plan.contains(&*program.to_string_lossy()), "{plan}");
+    let attach = Attach::start(&pid, &path);
+    running.works();
+    attach.interrupt();
+    let info = json(&["info"], &path);
+    is_detached(&info);
+    assert_eq!(info["process"]["executable"].as_str(), program.to_str());
+    let named = json(&["sites"], &path).to_string();
+    assert!(named.contains("attached.c"), "{named}");
+    running.quit();
+}

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use tracehound_format::record::{Kind, Record};
 
-use super::maps_text::{library, lines};
+use tracehound_shared::maps_text::{library, lines};
 use tracehound_shared::own;
 use tracehound_shared::sys;
 

@@ -10,7 +10,6 @@ pub mod blocks;
 pub mod earlier_recordings;
 pub mod file;
 pub mod initial_mappings;
-pub mod maps_text;
 pub mod memory;
 pub mod modules;
 pub mod output;

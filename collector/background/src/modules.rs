@@ -9,7 +9,7 @@ use tracehound_format::meta::{Meta, ModuleLoad, ModuleUnload, Segment};
 
 use tracehound_shared::code;
 use tracehound_shared::code::{LoadedModule, ModuleEvent};
-use tracehound_shared::sys;
+use tracehound_shared::loader;
 
 /// Ids of the objects that the recording lists and that are still loaded.
 #[derive(Default)]
@@ -49,15 +49,13 @@ impl KnownModules {
 
 fn load(module: &LoadedModule, id: u32) -> ModuleLoad {
     let path = match module.path() {
-        // The link of the process is gone with its first thread.
-        b"" => sys::read_link(c"/proc/thread-self/exe").unwrap_or_default(),
         name if name.starts_with(b"linux-vdso") || name.starts_with(b"linux-gate") => b"[vdso]".to_vec(),
         // The recorder that `heaptrace attach` loaded from a memory file: its path names a descriptor, which may soon
         // be another file's.
         name if is_recorder(module) && (name.starts_with(b"/proc/") || name == NAME_IN_PROCESS.as_bytes()) => {
             b"libtracehound.so".to_vec()
         }
-        name => name.to_vec(),
+        _ => loader::path_of(module),
     };
     let segment = |segment: &code::LoadedSegment| Segment {
         start: segment.start,

@@ -17,9 +17,9 @@ use std::ops::RangeInclusive;
 
 use tracehound_format::look::{KernelCounters, LookReason, PageLook, PageState};
 
-use super::maps_text::library;
 use pass::LookPass;
 use probe::PageProbe;
+use tracehound_shared::maps_text::library;
 use tracehound_shared::own;
 use tracehound_shared::sys;
 

@@ -57,6 +57,7 @@ use tracehound_shared::chunk;
 use tracehound_shared::clock;
 use tracehound_shared::gate;
 use tracehound_shared::heap;
+use tracehound_shared::loader;
 use tracehound_shared::lock::Lock;
 use tracehound_shared::log;
 use tracehound_shared::pool::Pool;
@@ -125,7 +126,7 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
     tracehound_record::attach::note_first_thread();
     let source = clock::init();
     let pid = sys::process_id();
-    let executable = own_link(c"/proc/thread-self/exe", c"/proc/self/exe");
+    let executable = loader::program_path();
     let file_name = program_name(&executable);
     let sample = clock::sample();
     let unix_seconds = sample.realtime_ns / 1_000_000_000;
@@ -257,12 +258,6 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
     Ok(start)
 }
 
-/// Target of a link in /proc of this process. `self` is its first thread, which may have ended before the process;
-/// `thread-self` is there from Linux 3.17 on.
-fn own_link(by_thread: &core::ffi::CStr, by_process: &core::ffi::CStr) -> Vec<u8> {
-    sys::read_link(by_thread).or_else(|_| sys::read_link(by_process)).unwrap_or_default()
-}
-
 /// Nodes for which address space is taken: fewer where limits leave little, which is the program's.
 fn nodes_within(room: u64) -> u32 {
     let nodes = room / 16 / (CallTree::NODE_BYTES as u64 + 16);
@@ -315,14 +310,16 @@ fn program_name(executable: &[u8]) -> Vec<u8> {
         let at = libc::getauxval(libc::AT_EXECFN) as *const core::ffi::c_char;
         if at.is_null() { c"" } else { core::ffi::CStr::from_ptr(at) }
     };
-    let identity = |path| {
+    let identity = |path: &core::ffi::CStr| {
         let fd = sys::open_at(libc::AT_FDCWD, path, libc::O_PATH, 0).ok()?;
         let identity = sys::identity(fd).ok();
         sys::close(fd);
         identity
     };
     // A script's name is there, too, but the program is its interpreter.
-    let is_same = identity(started).is_some_and(|found| identity(c"/proc/self/exe") == Some(found));
+    let program = std::ffi::CString::new(executable).ok().and_then(|path| identity(&path));
+    let program = program.or_else(|| identity(c"/proc/self/exe"));
+    let is_same = identity(started).is_some_and(|found| program == Some(found));
     let path = if is_same { started.to_bytes() } else { executable };
     path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec()
 }

@@ -37,7 +37,7 @@ pub use regions::Regions;
 pub use shape::ModuleShape;
 pub use shape::Object;
 
-use crate::libc_version;
+use crate::{libc_version, loader};
 
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 static ADDED: AtomicU64 = AtomicU64::new(0);
@@ -111,9 +111,8 @@ pub fn init(tick: u64) {
         FIND_OBJECT.store(find as usize, Ordering::Release);
     }
     // musl's loader is the C library, and what it takes for itself does not go through `malloc`: nothing is noticed by that.
-    // SAFETY: getauxval reads the process's own auxiliary vector.
-    let loader = if libc_version::is_glibc() { unsafe { libc::getauxval(libc::AT_BASE) } } else { 0 };
-    // SAFETY: AT_BASE is zero or where the kernel mapped the loader, headers first.
+    let loader = loader::base();
+    // SAFETY: zero or where the loader is mapped, headers first.
     if let Some(image) = unsafe { Image::at(loader) } {
         LOADER_END.store(image.end(), Ordering::Relaxed);
         LOADER_START.store(loader, Ordering::Release);

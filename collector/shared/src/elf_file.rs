@@ -4,9 +4,10 @@
 //! count as the program's memory.
 
 use core::ffi::CStr;
+use std::ffi::CString;
 
 use super::code::{LoadedModule, MAX_SEGMENTS};
-use super::sys;
+use super::{loader, sys};
 
 /// Sections and segments that are looked at.
 const MAX_HEADERS: u64 = 4096;
@@ -52,14 +53,15 @@ impl ElfFile {
 
     /// Opens the file that `module` was loaded from; `None` if what lies there now is another one.
     pub fn of_module(module: &LoadedModule) -> Option<Self> {
-        let mut path = [0_u8; 1100];
-        let name: &[u8] = if module.path().is_empty() { b"/proc/thread-self/exe" } else { module.path() };
-        if module.path_was_cut || name.len() >= path.len() {
-            return None;
-        }
-        path.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
-        let file = Self::open(CStr::from_bytes_until_nul(&path).ok()?)?;
-        file.is_loaded_as(module).then_some(file)
+        let is_its_own = |file: &Self| file.is_loaded_as(module);
+        // Without a path: the program's file may have been removed, and lies at no path for a process with another root.
+        let program = if module.path().is_empty() { Self::open(c"/proc/thread-self/exe") } else { None };
+        program.filter(is_its_own).or_else(|| Self::open_bytes(&loader::path_of(module)).filter(is_its_own))
+    }
+
+    /// Opens the file at a path without a zero at its end.
+    pub fn open_bytes(path: &[u8]) -> Option<Self> {
+        Self::open(&CString::new(path).ok()?)
     }
 
     fn u16(&self, at: usize) -> u64 {

@@ -15,6 +15,20 @@ pub struct MapsLine<'a> {
     pub path: &'a [u8],
 }
 
+impl MapsLine<'_> {
+    /// The path as it is: the kernel writes a line break in it as `\\012`.
+    pub fn file_path(&self) -> Vec<u8> {
+        const BREAK: &[u8] = b"\\012";
+        let (mut path, mut rest) = (Vec::new(), self.path);
+        while let Some((&byte, behind)) = rest.split_first() {
+            let (byte, behind) = rest.strip_prefix(BREAK).map_or((byte, behind), |behind| (b'\n', behind));
+            path.push(byte);
+            rest = behind;
+        }
+        path
+    }
+}
+
 /// All lines that can be understood.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
     text.split(|&byte| byte == b'\n').filter_map(parse)
@@ -49,7 +63,7 @@ pub fn library(text: &[u8], inside: usize) -> Vec<Range<usize>> {
         lines(text).filter(|line| !path.is_empty() && line.path == path).map(|line| line.range).collect();
     if let (Some(first), Some(last)) = (ranges.first().map(|r| r.start), ranges.last_mut())
         // SAFETY: the first page of our own object is mapped for ever.
-        && let Some(end) = unsafe { tracehound_shared::code::image_end(first as u64) }
+        && let Some(end) = unsafe { crate::code::image_end(first as u64) }
     {
         last.end = last.end.max(end as usize);
     }
@@ -65,6 +79,8 @@ mod tests {
         let line = parse(b"7f0000001000-7f0000003000 r-xp 00001000 08:01 1234       /lib/a b.so").expect("a line");
         assert_eq!((line.range, line.path), (0x7f00_0000_1000..0x7f00_0000_3000, &b"/lib/a b.so"[..]));
         assert!(line.has_file && line.permissions == b"r-xp");
+        let line = parse(b"1000-3000 r-xp 00001000 08:01 1234       /a\\012b\\01.so").expect("a line");
+        assert_eq!(line.file_path(), b"/a\nb\\01.so");
         let line = parse(b"7ffd000-7fff000 rw-p 00000000 00:00 0 ").expect("a line");
         assert!(line.path.is_empty() && !line.has_file);
         assert_eq!(parse(b"7ffd000-7fff000 rw-p 00000000 00:00 0   [heap]").expect("a line").path, b"[heap]");

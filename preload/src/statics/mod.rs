@@ -10,7 +10,6 @@ mod entry;
 mod prologue;
 mod stripped;
 
-use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
@@ -20,6 +19,7 @@ use tracehound_format::allocators::{self, Allocators, CallShape, Family, Finder,
 use tracehound_shared::clock;
 use tracehound_shared::code::{self, LoadedModule};
 use tracehound_shared::elf_file::ElfFile;
+use tracehound_shared::loader;
 use tracehound_shared::log;
 use tracehound_shared::session;
 use tracehound_shared::symbols::{self, SymbolTableKind};
@@ -92,18 +92,10 @@ impl Outcome {
     }
 }
 
-/// The program's own object: the loader names it first.
+/// The program's own object.
 fn executable() -> Option<&'static LoadedModule> {
-    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, headers: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid info, `headers` is the number below.
-        unsafe { *headers.cast::<u64>() = (*info).dlpi_phdr as u64 };
-        1
-    }
-    let mut headers = 0_u64;
-    // SAFETY: the callback has the type that the loader expects; the number lives until this returns.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut headers).cast()) };
     // SAFETY: the program's own object is never unloaded.
-    unsafe { code::modules()?.module_around(headers) }
+    unsafe { code::modules()?.module_around(loader::inside_program()) }
 }
 
 /// The allocators in the program's file, and how much its table of symbols says.

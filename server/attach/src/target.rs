@@ -108,9 +108,21 @@ pub fn look_at(pid: u32, force: bool) -> Result<TargetProcess> {
     let libc_symbols = libc.symbols(&memory)?;
     let is_filtered = !force && seccomp::has_filter(pid);
     let allowed = if is_filtered { seccomp::check(pid)? } else { Allowed::Everything };
-    let executable = std::fs::read_link(format!("/proc/{}/exe", living_thread(pid))).unwrap_or_default();
-    let executable = executable.into_os_string().into_encoded_bytes();
+    let executable = executable(pid, &objects, &libc);
     Ok(TargetProcess { pid, executable, memory, objects, libc, libc_symbols, library, allowed })
+}
+
+/// The program's path. Where the user started the loader with the program as its argument, the kernel knows the loader alone:
+/// the program is the object beside the C library that asks for a loader.
+fn executable(pid: u32, objects: &[ProcessObject], libc: &ProcessObject) -> Vec<u8> {
+    let link = std::fs::read_link(format!("/proc/{}/exe", living_thread(pid))).unwrap_or_default();
+    let link = link.into_os_string().into_encoded_bytes();
+    let by_kernel = objects.iter().find(|object| object.path.as_bytes() == link);
+    if by_kernel.is_some_and(|object| !object.has_interpreter) {
+        let program = objects.iter().find(|object| object.has_interpreter && object.path != libc.path);
+        return program.map_or(link, |program| program.path.clone().into_bytes());
+    }
+    link
 }
 
 fn check_machine(pid: u32) -> Result<()> {

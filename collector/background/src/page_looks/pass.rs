@@ -7,7 +7,7 @@ use std::ops::Range;
 use tracehound_format::look::{LookMapping, MappingClass, PageLook, RunWriter};
 
 use super::probe::PageProbe;
-use crate::maps_text::{MapsLine, lines};
+use tracehound_shared::maps_text::{MapsLine, lines};
 
 /// Bytes of a record, approximately.
 const RECORD_BYTES: usize = 2 << 20;
