@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Numbers and ratios, side by side: what recording costs, and a backtrace alone; how fast recordings are read, how well leaks are
-# judged, how fast the page is.
+# judged, how fast the page is, and how long its main thread is busy at once.
 #   tests/bench.sh [--quick] [--json] [overhead] [threads] [python] [looks] [reading] [verdicts] [page]      (no names: all)
 # Other options, and --json, go to the overhead bench alone. Nothing is asserted but the verdicts: goals are beside
 # the results.
@@ -55,6 +55,27 @@ page() {
         set --
     fi
     (cd web && node e2e/bench-graphs.mjs "$url" "$@") || true
+    kill "$server"
+    wait "$server" || true
+    walk "$out"
+}
+
+# The page's main thread in a walk through every view, and brushes, on the recording that these goals name.
+walk() {
+    local server url=
+    rm -rf "$1"/memory-big.dat* "$1/big.folded"
+    cargo run --quiet --release -p tracehound-bench -- generate "$1/memory-huge.dat" \
+        --events 23m --nodes 3000000 --sites 1000000 >/dev/null
+    target/release/heaptrace info "$1/memory-huge.dat" >/dev/null
+    target/release/heaptrace server "$1/memory-huge.dat" --port 0 >"$1/log-walk" 2>&1 &
+    server=$!
+    for _ in $(seq 300); do
+        url=$(grep -oE 'http://[0-9.:]+' "$1/log-walk" | head -1 || true)
+        [ -z "$url" ] || break
+        sleep 0.1
+    done
+    echo "page: 23m events, 850,000 sites, 70 steps through every view"
+    (cd web && node e2e/bench-walk.mjs "$url") || true
     kill "$server"
     wait "$server" || true
 }
