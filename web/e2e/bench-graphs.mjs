@@ -82,7 +82,9 @@ const results = [];
   const opened = await open(`${url}/r/r1/flamegraph?metric=allocated`);
   const { page } = opened;
   await page.waitForFunction(
-    () => document.querySelector(".flame-items .frame") && !document.querySelector("[data-stale], .skeleton"),
+    () =>
+      document.querySelector(".flame-items .frame") &&
+      !document.querySelector("[data-stale], [data-refining], .skeleton"),
     undefined,
     { timeout: 120_000 },
   );

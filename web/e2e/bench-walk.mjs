@@ -22,7 +22,7 @@ const settled = () =>
   page.waitForFunction(
     () =>
       document.querySelector("main.view") &&
-      !document.querySelector("[data-stale], .skeleton, .timeline-blank, .flame-items[data-old]"),
+      !document.querySelector("[data-stale], [data-refining], .skeleton, .timeline-blank, .flame-items[data-old]"),
     undefined,
     PATIENCE,
   );

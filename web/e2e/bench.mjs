@@ -18,7 +18,7 @@ const settled = () =>
   page.waitForFunction(
     () =>
       document.querySelector("main.view") &&
-      !document.querySelector("[data-stale], .skeleton, .timeline-blank") &&
+      !document.querySelector("[data-stale], [data-refining], .skeleton, .timeline-blank") &&
       document.querySelector(".flame-chart .frame, .table-body [role=row], .fact"),
   );
 

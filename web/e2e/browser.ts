@@ -131,6 +131,7 @@ export async function settled(page: Page): Promise<void> {
   await page.waitForFunction(
     () =>
       !document.querySelector("[data-stale]") &&
+      !document.querySelector("[data-refining]") &&
       !document.querySelector(".skeleton") &&
       !document.querySelector(".flame-items[data-old]") &&
       !document.querySelector(".timeline-blank"),

@@ -120,7 +120,7 @@ async function settled(page) {
     .waitForFunction(
       () =>
         document.querySelector("main") &&
-        !document.querySelector("[data-stale], .skeleton, .timeline-blank, .state[role=status]"),
+        !document.querySelector("[data-stale], [data-refining], .skeleton, .timeline-blank, .state[role=status]"),
       undefined,
       { timeout: 30_000 },
     )

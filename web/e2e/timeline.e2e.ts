@@ -333,3 +333,34 @@ test("a drag that goes on is answered while it goes on, by a server that is slow
   expect((await drawn()) - before).toBeGreaterThan(3);
   await page.mouse.up();
 });
+
+test("a window that is let go is drawn at once with few frames, and then with all", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const whole = await flameTotal(page);
+  const inFull: string[] = [];
+  await page.route("**/flamegraph?**", async (route) => {
+    const isInFull = new URL(route.request().url()).searchParams.get("max_nodes") !== "400";
+    if (isInFull) {
+      inFull.push(route.request().url());
+      await new Promise((done) => setTimeout(done, 1500));
+    }
+    await route.continue().catch(() => undefined);
+  });
+  const box = await page.locator(".timeline-surface").boundingBox();
+  if (!box) throw new Error("there is no timeline");
+  await page.mouse.move(box.x + 70 + 0.2 * (box.width - 94), box.y + 40);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 70 + 0.6 * (box.width - 94), box.y + 40, { steps: 3 });
+  await page.mouse.up();
+  // The picture of the window is here while the answer in full is on its way.
+  await page.waitForFunction(
+    () => document.querySelector("[data-refining]") && !document.querySelector(".flame-view > .answer[data-stale]"),
+    undefined,
+    { timeout: 1400 },
+  );
+  expect(await flameTotal(page)).not.toBe(whole);
+  await settled(page);
+  expect(inFull).toHaveLength(1);
+  expect(await page.locator("[data-refining]").count()).toBe(0);
+});

@@ -24,8 +24,8 @@ const DETAIL: Detail = hasCanvas() ? { min_px: 0.1, max_nodes: 50_000 } : { min_
 const CLOSER_DETAIL = hasCanvas() ? { min_px: 1.5, max_nodes: 4000 } : {};
 /** A running recording is asked each second. */
 const RUNNING_DETAIL = hasCanvas() ? { min_px: 0.5, max_nodes: 10_000 } : DETAIL;
-/** While the window is dragged: few frames, quickly. */
-const PREVIEW = { min_px: 3, max_nodes: 400 } as const;
+/** While the window is dragged, and first when it is released: few frames, quickly. */
+const PREVIEW: Detail = { min_px: 3, max_nodes: 400 };
 /** A folded rest that would be wider than this is requested from the server. */
 const COARSE_PX = 3;
 /** What is folded is requested where a function of it could be as wide. */
@@ -59,6 +59,8 @@ function WholeGraph() {
   const askedWidth = Math.max(200, Math.round(width / 100) * 100);
   const { root } = search;
   const [fine, setFine] = useState<number | null>(null);
+  // From the begin of a drag to the answer in full.
+  const [brushed, setBrushed] = useState(false);
   const isFine = fine !== null && fine === (root ?? -1);
   const detail = running ? RUNNING_DETAIL : DETAIL;
   const parameters = {
@@ -73,20 +75,37 @@ function WholeGraph() {
     width: askedWidth,
     ...detail,
     ...(isFine ? { min_px: FINE_PX } : {}),
-    ...(brushing ? PREVIEW : {}),
   };
-  const whole = useQuery({ ...graphQuery(subject, parameters, search.color), enabled: width > 0 });
+  const preview = useQuery({
+    ...graphQuery(subject, { ...parameters, ...PREVIEW }, search.color),
+    enabled: width > 0 && brushed,
+  });
+  const previewWaits = brushed && !preview.error && (preview.data === undefined || preview.isPlaceholderData);
+  const full = useQuery({
+    ...graphQuery(subject, parameters, search.color),
+    enabled: width > 0 && !brushing && !previewWaits,
+  });
+  const isHere = full.data !== undefined && !full.isPlaceholderData;
+  if (brushing && !brushed) setBrushed(true);
+  if (!brushing && brushed && (isHere || full.error)) setBrushed(false);
+  const isPreview = brushed && preview.data !== undefined && !isHere;
+  const whole = isPreview ? preview : full;
+  const asked = isPreview ? PREVIEW : detail;
   const tree = useMemo(() => whole.data && treeOf(whole.data)?.top, [whole.data]);
   const here = root === undefined ? tree : tree && nodeById(tree, root);
   // After zooming to a frame that the first answer has in full, no request is needed.
   const isCoarse = useMemo(() => {
     if (root === undefined) return false;
     if (!here || !tree || !whole.data) return true;
-    if (report || (!isFine && isFineEnough(whole.data, tree, here, detail))) return false;
+    if (report || (!isFine && isFineEnough(whole.data, tree, here, asked))) return false;
     return hidesMoreThan(here, COARSE_PX / askedWidth);
-  }, [whole.data, tree, here, root, report, askedWidth, isFine, detail]);
+  }, [whole.data, tree, here, root, report, askedWidth, isFine, asked]);
   const closer = useQuery({
-    ...graphQuery(subject, { ...parameters, ...(isFine || brushing ? {} : CLOSER_DETAIL), root }, search.color),
+    ...graphQuery(
+      subject,
+      { ...parameters, ...(brushing ? PREVIEW : isFine ? {} : CLOSER_DETAIL), root },
+      search.color,
+    ),
     enabled: width > 0 && tree !== undefined && isCoarse,
   });
   const closerData = isCoarse && closer.data?.rows.id[0] === root ? closer.data : undefined;
@@ -97,12 +116,12 @@ function WholeGraph() {
   const waits = isCoarse && (closerData === undefined || closer.isPlaceholderData);
   const answer = {
     data: document,
-    error: whole.error ?? (isCoarse ? closer.error : null),
+    error: full.error ?? whole.error ?? (isCoarse ? closer.error : null),
     isPlaceholderData: whole.isPlaceholderData || (waits && !closer.error),
     refetch: () => (isCoarse && closer.error ? closer.refetch() : whole.refetch()),
   };
   return (
-    <div ref={host} className="flame-view">
+    <div ref={host} className="flame-view" data-refining={(isPreview && !brushing) || undefined}>
       <Answer query={answer} what="the flame graph">
         {(data) => (
           <Graph
