@@ -150,10 +150,15 @@ fn code_made_by_a_compiler_in_the_process_has_the_names_of_its_perf_map() {
     let line = traced.stdout();
     let map = line.lines().find_map(|line| line.strip_prefix("map ")).expect("the program says where its code is");
     assert!(!names_of(folder, &[]).iter().any(|name| name.contains("madeAtRunTime")));
+    let said = |options: &[&str]| {
+        String::from_utf8_lossy(&ask(folder, &[&["info", "r.dat"], options].concat()).stdout).into_owned()
+    };
+    assert!(said(&[]).contains("code that the program has generated"), "{}", said(&[]));
     std::fs::write(folder.join("jit.map"), format!("{map} LazyCompile:*madeAtRunTime a.js:3\n"))
         .expect("it can be written");
     let found = names_of(folder, &["--perf-map", "jit.map"]);
     assert!(found.iter().any(|name| name == "madeAtRunTime"), "{found:?}");
+    assert!(!said(&["--perf-map", "jit.map"]).contains("code that the program has generated"));
 }
 
 /// A debuginfod server: hands out one file under its build id, and remembers what it was asked for.

@@ -70,7 +70,9 @@ pub(super) fn remarks(
 ) -> Vec<(&'static str, String)> {
     let with = |landmark: Landmark| objects.iter().find(|object| object.landmarks.iter().any(|of| of.0 == landmark));
     let (go, v8, jvm) = (with(Landmark::GoSwitch), with(Landmark::V8Interpreter), with(Landmark::Jvm));
-    if go.or(v8).or(jvm).is_none() {
+    let is_known = go.or(v8).or(jvm).is_some();
+    let generates = || (0..trace.location_count()).any(|id| trace.location(id).module.is_none());
+    if !is_known && !generates() {
         return Vec::new();
     }
     // Not cancellable: a summary is computed as a whole.
@@ -79,6 +81,7 @@ pub(super) fn remarks(
         go.and_then(|object| of_go(&object.name, counts)),
         v8.and_then(|object| of_v8(&object.name, counts)),
         jvm.and_then(|object| of_jvm(&object.name, counts, trace.end() == End::Running)),
+        if is_known { None } else { of_others(counts) },
     ];
     texts.into_iter().flatten().map(|text| (MISSING, text)).collect()
 }
@@ -203,6 +206,20 @@ fn of_jvm(object: &str, counts: Counts, runs: bool) -> Option<String> {
     ))
 }
 
+/// Where more than one allocation in a hundred is concerned: heuristic stacks elsewhere have a wrong frame now and then.
+fn of_others(counts: Counts) -> Option<String> {
+    (counts.nameless * 100 > counts.all).then(|| {
+        format!(
+            "{} of {} have backtraces through code that the program has generated while it ran, and nothing says what it is \
+             called or how it is unwound: functions and their callers may be missing there. Some runtimes write the names into \
+             a perf map, which is read, when they are told to: +JPperf true (Erlang), DOTNET_PerfMapEnabled=1 (.NET), \
+             --yjit-perf (Ruby).",
+            counts.nameless,
+            allocations(counts.all)
+        )
+    })
+}
+
 fn allocations(count: u64) -> String {
     if count == 1 { "one allocation".into() } else { format!("{count} allocations") }
 }
@@ -231,6 +248,8 @@ mod tests {
         // While it runs, its names are still to come.
         assert_eq!(of_jvm("libjvm.so", counts(0, 100, 100, 0), true), None);
         assert!(!of_jvm("libjvm.so", counts(0, 100, 100, 2), true).unwrap().contains("method"));
+        assert_eq!(of_others(counts(0, 500, 10, 500)), None);
+        assert!(of_others(counts(0, 500, 11, 500)).unwrap().starts_with("11 of 1000 allocations"));
         let nameless = of_jvm("libjvm.so", counts(0, 1, 1, 0), false).unwrap();
         assert!(nameless.contains("1 of one allocation through Java have no method's name"), "{nameless}");
     }
