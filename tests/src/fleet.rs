@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
@@ -120,9 +121,11 @@ impl Fleet {
 pub fn free_address() -> String {
     // Not one that the kernel gives to those who connect: whoever asks for such a port again and again while nobody
     // listens there is connected to itself some day.
+    // The clock is read once: two tests that read it themselves can come to the same number, which is free for both.
+    static FIRST: LazyLock<u32> =
+        LazyLock::new(|| std::time::UNIX_EPOCH.elapsed().expect("the clock is set").subsec_micros());
     static GIVEN: AtomicU32 = AtomicU32::new(0);
-    let clock = std::time::UNIX_EPOCH.elapsed().expect("the clock is set").subsec_micros();
-    let mut number = clock.wrapping_add(GIVEN.fetch_add(101, Ordering::Relaxed)) % 20_000;
+    let mut number = FIRST.wrapping_add(GIVEN.fetch_add(101, Ordering::Relaxed)) % 20_000;
     loop {
         let address = format!("127.0.0.1:{}", 10_000 + number);
         if std::net::TcpListener::bind(&address).is_ok() {
