@@ -27,6 +27,17 @@ for word in "$@"; do
 done
 [ "${#parts[@]}" -gt 0 ] || parts=(overhead threads python looks reading verdicts page)
 
+# Serves a recording; sets `server`, its process, and `url`.
+serve() {
+    target/release/heaptrace server "$1" --port 0 >"$1.log" 2>&1 &
+    server=$! url=
+    for _ in $(seq 300); do
+        url=$(grep -oE 'http://[0-9.:]+' "$1.log" | head -1 || true)
+        [ -z "$url" ] || break
+        sleep 0.1
+    done
+}
+
 # The page in a browser on the recording that its goals name: ten million events, a million call-tree nodes; and its
 # flame graph beside speedscope's on the same stacks. speedscope comes from npm, for this alone; without network it is
 # left out.
@@ -38,13 +49,7 @@ page() {
     cargo run --quiet --release -p tracehound-bench -- generate "$out/memory-big.dat" \
         --events 10m --nodes 1000000 --sites 250000 >/dev/null
     target/release/heaptrace info "$out/memory-big.dat" >/dev/null
-    target/release/heaptrace server "$out/memory-big.dat" --port 0 >"$out/log" 2>&1 &
-    server=$!
-    for _ in $(seq 300); do
-        url=$(grep -oE 'http://[0-9.:]+' "$out/log" | head -1 || true)
-        [ -z "$url" ] || break
-        sleep 0.1
-    done
+    serve "$out/memory-big.dat"
     echo "page: 10m events, a million call-tree nodes"
     (cd web && HEAPTRACE_URL=$url npm run --silent bench) || true
     if npm install --silent --no-audit --no-fund --prefix "$out/npm" speedscope@1.25.0 >/dev/null 2>&1; then
@@ -62,18 +67,12 @@ page() {
 
 # The page's main thread in a walk through every view, and brushes, on the recording that these goals name.
 walk() {
-    local server url=
+    local server url
     rm -rf "$1"/memory-big.dat* "$1/big.folded"
     cargo run --quiet --release -p tracehound-bench -- generate "$1/memory-huge.dat" \
         --events 23m --nodes 3000000 --sites 1000000 >/dev/null
     target/release/heaptrace info "$1/memory-huge.dat" >/dev/null
-    target/release/heaptrace server "$1/memory-huge.dat" --port 0 >"$1/log-walk" 2>&1 &
-    server=$!
-    for _ in $(seq 300); do
-        url=$(grep -oE 'http://[0-9.:]+' "$1/log-walk" | head -1 || true)
-        [ -z "$url" ] || break
-        sleep 0.1
-    done
+    serve "$1/memory-huge.dat"
     echo "page: 23m events, 850,000 sites, 70 steps through every view"
     (cd web && node e2e/bench-walk.mjs "$url") || true
     kill "$server"
