@@ -210,8 +210,8 @@ fn of_jvm(object: &str, counts: Counts, runs: bool) -> Option<String> {
 fn of_others(counts: Counts) -> Option<String> {
     (counts.nameless * 100 > counts.all).then(|| {
         format!(
-            "{} of {} have backtraces through code that the program has generated while it ran, and nothing says what it is \
-             called or how it is unwound: functions and their callers may be missing there. Some runtimes write the names into \
+            "{} of {} have backtraces through code that the program has generated while it ran, or has loaded without the \
+             loader, and nothing says what it is called or how it is unwound: functions and their callers may be missing there. Some runtimes write the names into \
              a perf map, which is read, when they are told to: +JPperf true (Erlang), DOTNET_PerfMapEnabled=1 (.NET), \
              --yjit-perf (Ruby).",
             counts.nameless,
