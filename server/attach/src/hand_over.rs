@@ -77,11 +77,11 @@ fn send(pid: u32, end: u32, given: &[i32]) -> Result<()> {
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE(bytes as u32) as usize;
+        message.msg_controllen = libc::CMSG_SPACE(bytes as u32) as _;
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         (*header).cmsg_level = libc::SOL_SOCKET;
         (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(bytes as u32) as usize;
+        (*header).cmsg_len = libc::CMSG_LEN(bytes as u32) as _;
         core::ptr::copy_nonoverlapping(given.as_ptr().cast(), libc::CMSG_DATA(header), bytes);
         libc::sendmsg(own.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
     };

@@ -475,7 +475,7 @@ impl<'a> StackJudge<'a> {
 
 /// Whether the thread is in a restartable sequence: moved out of it, it would go on in its middle unprotected.
 fn is_in_rseq(thread: &StoppedThread, memory: &ProcessMemory) -> bool {
-    const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+    const GET_RSEQ_CONFIGURATION: u16 = 0x420f;
     const SECTION: u64 = 8;
     let mut configuration = [0_u64; 3];
     let size = size_of_val(&configuration) as u64;

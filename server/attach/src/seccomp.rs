@@ -7,7 +7,7 @@
 use crate::refusal::{Refusal, Result, not_permitted, refuse};
 use crate::stop::{StoppedThread, ptrace};
 
-const GET_FILTER: libc::c_uint = 0x420c;
+const GET_FILTER: u16 = 0x420c;
 /// `AUDIT_ARCH_X86_64`.
 const MACHINE: u32 = 0xc000_003e;
 const KILL: u32 = 0;
@@ -195,7 +195,7 @@ fn read(pid: u32, tid: i32) -> Result<Option<Filters>> {
     loop {
         let number = filters.len() as u64;
         // SAFETY: without a place for it, the kernel only says how many instructions the filter has.
-        let len = unsafe { libc::ptrace(GET_FILTER, tid, number, 0_u64) };
+        let len = unsafe { libc::ptrace(GET_FILTER as _, tid, number, 0_u64) };
         if len < 0 {
             let error = std::io::Error::last_os_error();
             if error.raw_os_error() == Some(libc::ENOENT) && !filters.is_empty() {

@@ -23,10 +23,10 @@ pub struct StoppedThread {
     pub tid: i32,
 }
 
-/// One request of ptrace's.
-pub(crate) fn ptrace(request: libc::c_uint, tid: i32, at: u64, data: u64) -> io::Result<()> {
+/// One request of ptrace's, whose numbers are signed in one C library and unsigned in another.
+pub(crate) fn ptrace(request: impl Into<i64>, tid: i32, at: u64, data: u64) -> io::Result<()> {
     // SAFETY: the kernel checks the thread; where `data` is an address, the caller passes one of enough bytes.
-    let result = unsafe { libc::ptrace(request, tid, at, data) };
+    let result = unsafe { libc::ptrace(request.into() as _, tid, at, data) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
