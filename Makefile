@@ -110,7 +110,7 @@ stores: build ## collect into servers of S3, Azure and Google, S3 and Google beh
 
 systems: build ## the library that is shipped, with programs of glibc 2.31 and 2.41 and of musl: minutes, once
 	tests/needs.sh
-	cargo test --release --workspace --test systems --test acceptance_musl -- --ignored
+	cargo test --release --workspace --test systems --test acceptance_musl --test one_file -- --ignored
 
 engines: build ## the questions of `heaptrace fleet sql` by DuckDB, Spark and DataFusion: equal rows (460 MB, minutes)
 	tests/needs.sh
@@ -129,9 +129,8 @@ fuzz: ## every decoder against hostile input, guided by coverage, FUZZ_SECONDS (
 prove: ## models, fuzzing, sanitizers, Miri: docs/proving.md
 	tests/prove.sh full
 
-dist: web ## what is shipped, for glibc 2.17 (everything is compiled once more), in target/dist, and packed, in target/packages
+dist: web ## what is shipped: libraries for glibc 2.17, static programs, in target/dist, and packed, in target/packages (minutes)
 	packaging/build.sh $(DIST)
-	preload/linked/archive.sh $(DIST)
 	packaging/pack.py --from $(DIST) --out target/packages
 
 install: dist ## into PREFIX (default /usr/local), without line tables

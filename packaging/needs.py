@@ -19,10 +19,17 @@ def output(*command):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.decode()
 
 
+def is_static(file):
+    """Whether the loader has nothing to do for a file."""
+    return "Dynamic Section:" not in output("objdump", "-p", str(file))
+
+
 def newest_glibc(*files):
     """The newest version of glibc that the files ask for, as numbers."""
     found = {(2, 0)}
     for file in files:
+        if is_static(file):
+            continue
         text = output("objdump", "-T", str(file))
         found.update(tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_(\d+(?:\.\d+)+)", text))
     return max(found)[:2]
@@ -41,7 +48,8 @@ def main():
     status = 0
     for file in arguments.files:
         glibc, named = newest_glibc(file), libraries(file)
-        print(f"{file}: glibc {glibc[0]}.{glibc[1]}; {' '.join(sorted(named))}")
+        needed = "nothing: static" if is_static(file) else f"glibc {glibc[0]}.{glibc[1]}; {' '.join(sorted(named))}"
+        print(f"{file}: {needed}")
         if arguments.at_most and (glibc > tuple(map(int, arguments.at_most.split("."))) or named - C_LIBRARY):
             print(f"needs.py: {file} needs more than the C library of {arguments.at_most}", file=sys.stderr)
             status = 1

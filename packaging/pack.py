@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Packs a build: tarball with an installer, Debian and RPM package, Python wheel, what they are made of (CycloneDX), and
-their SHA-256 sums.
+"""Packs a build: tarball with an installer, Debian and RPM package, Python wheel, heaptrace alone where it is a static program,
+what they are made of (CycloneDX), and their SHA-256 sums.
 
     packaging/pack.py --from target/dist --out target/packages
 
@@ -110,7 +110,10 @@ def tarball(tree, out, when, level):
 
 
 def wheel(tree, out, when, level, glibc):
-    tag = f"py3-none-manylinux_{glibc[0]}_{glibc[1]}_x86_64"
+    systems = [f"manylinux_{glibc[0]}_{glibc[1]}_x86_64"]
+    # A static program and the library are for musl, too; 1.2 is what the library is tested with.
+    if needs.is_static(tree / "bin/heaptrace"):
+        systems.append("musllinux_1_2_x86_64")
     base, info = f"{NAME}-{version()}", f"{NAME}-{version()}.dist-info"
     content = {}
     for path in files(tree):
@@ -119,15 +122,15 @@ def wheel(tree, out, when, level, glibc):
         content[f"{base}.data/{place}"] = (mode(path), (tree / path).read_bytes())
     content[f"{info}/METADATA"] = (0o644, f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version()}\n"
                                           f"Summary: {SUMMARY}\nLicense: MIT OR Apache-2.0\n".encode())
-    content[f"{info}/WHEEL"] = (0o644, f"Wheel-Version: 1.0\nGenerator: {NAME} packaging\nRoot-Is-Purelib: false\n"
-                                       f"Tag: {tag}\n".encode())
+    content[f"{info}/WHEEL"] = (0o644, (f"Wheel-Version: 1.0\nGenerator: {NAME} packaging\nRoot-Is-Purelib: false\n"
+                                       + "".join(f"Tag: py3-none-{system}\n" for system in systems)).encode())
     rows = []
     for name, (_, data) in content.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         rows.append(f"{name},sha256={digest},{len(data)}\n")
     rows.append(f"{info}/RECORD,,\n")
     content[f"{info}/RECORD"] = (0o644, "".join(rows).encode())
-    target = out / f"{base}-{tag}.whl"
+    target = out / f"{base}-py3-none-{'.'.join(systems)}.whl"
     # A zip knows no time before 1980.
     stamp = __import__("time").gmtime(max(when, 315_532_800))[:6]
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -206,6 +209,10 @@ def main():
         glibc, libgcc = needs.newest_glibc(*programs), "libgcc_s.so.1" in needs.libraries(*programs)
         how = (tree, arguments.out, when, arguments.level)
         made = [tarball(*how), wheel(*how, glibc), deb(*how, glibc, libgcc), rpm(*how, glibc, libgcc)]
+        if needs.is_static(programs[0]):
+            made.append(arguments.out / f"heaptrace-{version()}-x86_64-linux")
+            shutil.copyfile(programs[0], made[-1])
+            made[-1].chmod(0o755)
     made.append(arguments.out / f"{NAME}-{version()}.cdx.json")
     made[-1].write_bytes(sbom.document(ROOT, version(), when))
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)

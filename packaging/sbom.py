@@ -8,7 +8,7 @@ import uuid
 
 # The crates whose programs and library are packed.
 SHIPPED = ["tracehound-preload", "tracehound-linked", "heaptrace", "heaptrace-replay", "heaptrace-fleet"]
-TARGET = "x86_64-unknown-linux-gnu"
+TARGETS = ["x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl"]
 
 
 def checksums(root):
@@ -20,7 +20,8 @@ def checksums(root):
 
 def linked_crates(root):
     """All packages that a shipped one needs to run: no tools of the build, nothing of tests."""
-    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", TARGET]
+    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--offline"]
+    command += [word for target in TARGETS for word in ("--filter-platform", target)]
     document = json.loads(subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout)
     packages = {package["id"]: package for package in document["packages"]}
     nodes = {node["id"]: node for node in document["resolve"]["nodes"]}

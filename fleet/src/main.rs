@@ -65,6 +65,11 @@ enum Command {
     Send(collect::send::SendArgs),
 }
 
+/// Where the program is static: musl's own allocator has one lock, behind which threads queue.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

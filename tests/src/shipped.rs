@@ -7,12 +7,9 @@ use std::sync::OnceLock;
 use crate::{root, target};
 
 /// Runs a script, which must succeed.
-fn run(script: &str, args: &[&Path]) {
+fn run(script: &str, options: &[&str], folder: &Path) {
     let mut command = Command::new(root().join(script));
-    if script.ends_with("build.sh") {
-        command.arg("--libraries");
-    }
-    let output = command.args(args).output().unwrap_or_else(|error| panic!("{script}: {error}"));
+    let output = command.args(options).arg(folder).output().unwrap_or_else(|error| panic!("{script}: {error}"));
     assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -25,12 +22,27 @@ pub fn shipped_library(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = target().join("shipped");
-        run("packaging/build.sh", &[&folder]);
+        run("packaging/build.sh", &["--libraries"], &folder);
         folder
     });
     let library = folder.join(name);
     assert!(library.is_file(), "{name} was not built: packaging/build.sh {} says why", folder.display());
     library
+}
+
+/// `heaptrace` as `make dist` builds it: one static program that carries the libraries.
+///
+/// # Panics
+/// If it cannot be built here, with the reason.
+#[must_use]
+pub fn shipped_heaptrace() -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = target().join("shipped");
+        run("packaging/build.sh", &["--heaptrace"], &folder);
+        folder
+    });
+    folder.join("heaptrace")
 }
 
 /// The C library of another system below `target/systems`: `bullseye` has glibc 2.31, `trixie` 2.41.
@@ -39,7 +51,7 @@ pub fn other_system(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = target().join("systems");
-        run("tests/systems.sh", &[&folder]);
+        run("tests/systems.sh", &[], &folder);
         folder
     });
     folder.join(name)

@@ -46,6 +46,9 @@ fn records(binary: &Path) {
     let info = json(&["info"], &folder.path().join("five.dat"));
     assert_eq!((number(&info, "/allocations/count"), &info["end"]), (5, &"exit".into()));
     links(binary);
+    let said = succeeds(Command::new(binary).arg("libraries").arg(folder.path().join("new/folder")));
+    let named = String::from_utf8_lossy(&said.stdout).lines().map(|path| Path::new(path).is_file()).collect::<Vec<_>>();
+    assert_eq!(named, [true; 4], "the library, the archive, its options, the header: {said:?}");
     assert!(binary.with_file_name("heaptrace-replay").is_file(), "what replays lies beside");
     assert!(binary.with_file_name("heaptrace-fleet").is_file(), "what collects lies beside");
 }

@@ -13,6 +13,11 @@ mod cli;
 mod http;
 mod query_params;
 
+/// Where all of heaptrace is one static program: musl's own allocator has one lock, behind which threads queue.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> std::process::ExitCode {
     tracehound_symbols::install_panic_hook();
     cli::main(std::env::args_os())

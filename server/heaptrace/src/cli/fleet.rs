@@ -31,7 +31,7 @@ fn program() -> Result<PathBuf> {
     if beside.is_file() {
         return Ok(beside);
     }
-    bail!("heaptrace-fleet is not beside {}: `make build` makes it", here.display())
+    bail!("heaptrace-fleet is not beside {}: it is in the packages, and `make build` makes it", here.display())
 }
 
 /// Whether a recording is named by a URL.

@@ -5,6 +5,7 @@
 mod args;
 mod attach;
 mod bundle;
+mod carried;
 mod check;
 mod churn;
 mod config;
@@ -20,6 +21,7 @@ mod import;
 mod info;
 mod interrupt;
 mod leaks;
+mod libraries;
 mod lifetimes;
 mod manual;
 mod mcp;
@@ -140,6 +142,8 @@ docs/guide/fleet.md has the details.")]
     Attach(attach::AttachArgs),
     Detach(attach::DetachArgs),
     Ctl(ctl::CtlArgs),
+    /// Write libtracehound.so, and what static programs are linked with, into a folder
+    Libraries(libraries::LibrariesArgs),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
     #[command(after_help = "Example:
   heaptrace openapi > heaptrace.openapi.json")]
@@ -242,6 +246,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Attach(args) => attach::run(&args)?,
         Command::Detach(args) => attach::detach(&args)?,
         Command::Ctl(args) => ctl::run(&args, color)?,
+        Command::Libraries(args) => libraries::run(&args)?,
         Command::Openapi => manual::print(format!("{}\n", crate::http::openapi().to_pretty_json()?).as_bytes())?,
         Command::Completions { shell } => manual::print(&manual::completions(shell))?,
         Command::Man { folder } => manual::write_pages(&folder)?,

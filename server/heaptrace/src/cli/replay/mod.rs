@@ -5,7 +5,7 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -224,7 +224,8 @@ impl ReplayStep {
         }
         command.arg(self.file.path()).args([chunk.to_string(), pace.to_string(), self.mark.to_string()]);
         command.envs(candidate.environment());
-        let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output().context("heaptrace-replay")?;
+        let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output();
+        let output = output.with_context(|| cannot_start(&self.player))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let said = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
@@ -246,7 +247,16 @@ fn player() -> Result<PathBuf> {
     if beside.is_file() {
         return Ok(beside);
     }
-    bail!("heaptrace-replay is not beside {}: `make build` makes it", here.display())
+    bail!("heaptrace-replay is not beside {}: it is in the packages, and `make build` makes it", here.display())
+}
+
+/// It is no static program: it loads the allocators of the system.
+fn cannot_start(player: &Path) -> String {
+    const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+    let missing = cfg!(target_arch = "x86_64") && !Path::new(LOADER).exists();
+    let reason =
+        if missing { ": it needs glibc, which is not here; replay the recording on a machine with it" } else { "" };
+    format!("cannot start {}{reason}", player.display())
 }
 
 fn available_bytes() -> Option<u64> {

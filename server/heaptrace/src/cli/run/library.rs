@@ -4,12 +4,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::cli::carried;
+
 /// File name of the library.
 pub const NAME: &str = "libtracehound.so";
 /// Variable that names it, when it is somewhere else.
 pub const VARIABLE: &str = "TRACEHOUND_LIBRARY";
 
-/// The library: what [`VARIABLE`] names, else beside this program, else in the places of an installation.
+/// The library: what [`VARIABLE`] names, else beside this program, else in the places of an installation, else the one that this
+/// program carries.
+///
+/// # Errors
+/// If there is none, or `LD_PRELOAD` cannot hold its path.
 pub fn find() -> Result<PathBuf> {
     let path = match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
         Some(named) => {
@@ -20,25 +26,37 @@ pub fn find() -> Result<PathBuf> {
             path
         }
         None => {
-            let exe = std::env::current_exe().context("cannot find out where heaptrace itself is")?;
-            let places = places(&exe);
+            // Where no /proc is mounted, only what is carried is left.
+            let exe = std::env::current_exe().context("cannot find out where heaptrace itself is");
+            let exe = if carried::FILES.is_empty() { Some(exe?) } else { exe.ok() };
+            let places = exe.map(|exe| places(&exe)).unwrap_or_default();
             match places.iter().find(|path| path.is_file()) {
                 Some(path) => path.clone(),
-                None => {
-                    let list: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
-                    bail!("{NAME} is in none of {}; build it with `make build`, or set {VARIABLE}", list.join(", "));
-                }
+                None => match carried::kept_library()? {
+                    Some(path) => path,
+                    None => {
+                        let list: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+                        bail!(
+                            "{NAME} is in none of {}; build it with `make build`, or set {VARIABLE}",
+                            list.join(", ")
+                        );
+                    }
+                },
             }
         }
     };
-    // The loader splits LD_PRELOAD at both, and has no way to quote them.
-    if path.as_os_str().as_encoded_bytes().iter().any(|&byte| byte == b':' || byte.is_ascii_whitespace()) {
+    if unloadable(&path) {
         bail!(
             "{} has a space or a colon in its path, which LD_PRELOAD cannot hold; copy it elsewhere and set {VARIABLE}",
             path.display()
         );
     }
     Ok(path)
+}
+
+/// Whether `LD_PRELOAD` cannot hold a path: the loader splits at spaces and colons, and has no way to quote them.
+pub fn unloadable(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().iter().any(|&byte| byte == b':' || byte.is_ascii_whitespace())
 }
 
 /// How a program is linked with the recorder inside, with the files that lie beside `library`, if they do.
