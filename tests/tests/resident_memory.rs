@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tracehound_tests::{compile, json, number, root, trace};
+use tracehound_tests::{compile, heaptrace, json, number, root, trace};
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -78,6 +78,24 @@ fn every_kind_of_memory_has_its_row() {
 
 /// Stacks of threads without an event are found by their guards, whatever their size; and what the program takes by sbrk is no
 /// free memory of the allocator's.
+/// Where the nearest look is of another instant than the one asked for, blocks are counted at the look, and that is said.
+#[test]
+fn blocks_are_counted_at_the_look() {
+    let traced = trace(compile("untouched_peak.c", &["-O1"]), &[], &[]);
+    let file = traced.recording();
+    for at in ["start", "50%", "peak", "end"] {
+        let ledger = memory(&file, at);
+        let looked = memory(&file, &format!("{}ns", number(&ledger, "/look_ns")));
+        assert_eq!(number(&ledger, "/live_count"), number(&looked, "/live/count"), "{at}: {ledger:#}");
+    }
+    let peak = memory(&file, "peak");
+    assert_eq!(number(&peak, "/live/count"), 1001);
+    assert!(number(&peak, "/live_count") != 1001, "a look fell between two lines of the program: {peak:#}");
+    let said = Command::new(heaptrace()).args(["memory", "--at", "peak"]).arg(&file).output().expect("it runs");
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("this is the nearest look at the pages") && said.contains("in 1,001 live blocks"), "{said}");
+}
+
 #[test]
 fn stacks_of_any_size_and_the_programs_own_break_have_their_rows() {
     let traced = trace(compile("own_stacks.c", &["-O1", "-pthread", &include()]), &[], &[]);

@@ -14,6 +14,8 @@ pub struct MemoryLedger {
     pub explained_bytes: u64,
     /// The row `live`.
     pub live_bytes: u64,
+    /// Blocks that were live at that look, those from before the recording that are known and those never touched included.
+    pub live_count: u64,
     /// What `malloc_trim(0)` would give back; none where it is not known: for other allocators than glibc.
     pub returnable_by_trim_bytes: Option<u64>,
     /// The allocator whose rules were used.

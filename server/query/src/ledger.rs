@@ -288,6 +288,7 @@ pub fn from_look(
         rss_bytes: rss,
         explained_bytes: found,
         live_bytes: sums.bytes("live"),
+        live_count: blocks.len() as u64,
         returnable_by_trim_bytes: trim,
         allocator: model.name().into(),
         why: words::why(&sums, rss, &AllocatorWords { model, knows_all, trim, heaps: &heaps }),
@@ -368,7 +369,7 @@ pub struct ResidentEstimate {
 
 /// Makes the ledger of a recording without looks, from an estimate.
 #[must_use]
-pub fn from_estimate(trace: &Trace, rss: u64, estimate: &ResidentEstimate) -> MemoryLedger {
+pub fn from_estimate(trace: &Trace, rss: u64, live_count: u64, estimate: &ResidentEstimate) -> MemoryLedger {
     let mut sums = LedgerSums::default();
     let untouched = estimate.untouched;
     let rows = [
@@ -390,6 +391,7 @@ pub fn from_estimate(trace: &Trace, rss: u64, estimate: &ResidentEstimate) -> Me
         rss_bytes: rss,
         explained_bytes: found,
         live_bytes: sums.bytes("live"),
+        live_count,
         returnable_by_trim_bytes: None,
         allocator: AllocatorModel::of(trace).name().into(),
         why: "This recording has no looks at the page tables: the rows are estimates.".into(),

@@ -1839,6 +1839,11 @@ export interface components {
             live_bytes: number;
             /**
              * Format: int64
+             * @description Blocks that were live at that look, those from before the recording that are known and those never touched included.
+             */
+            live_count: number;
+            /**
+             * Format: int64
              * @description When the recorder looked at the pages; none where it has not: then the rows are estimates.
              */
             look_ns?: number | null;

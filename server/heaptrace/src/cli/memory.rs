@@ -48,9 +48,10 @@ pub fn print(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<(
     if pages.bytes > 0 {
         let share = percent(pages.used_bytes.cast_signed(), pages.bytes.cast_signed());
         let emptiest = pages.by_tenths.first().copied().unwrap_or(0);
+        let at = if is_of_another_instant(memory) { format!(" at {}", duration(memory.at_ns)) } else { String::new() };
         writeln!(
             out,
-            "\n{} pages of {} hold live blocks, {share} full; {} of them are a tenth full at most",
+            "\n{} pages of {} hold live blocks{at}, {share} full; {} of them are a tenth full at most",
             count(pages.count),
             bytes(pages.page_bytes),
             count(emptiest)
@@ -77,6 +78,9 @@ fn resident(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()
     let head = format!("resident {}", bytes(ledger.rss_bytes));
     let at = duration(ledger.look_ns.unwrap_or(memory.at_ns));
     writeln!(out, "{} at {at}{times}", style.paint(TextRole::Strong, head))?;
+    if is_of_another_instant(memory) {
+        writeln!(out, "this is the nearest look at the pages; at {} there were {live}", duration(memory.at_ns))?;
+    }
     let share = |part: u64| percent(part.cast_signed(), ledger.rss_bytes.cast_signed());
     let mut table = TextTable::new(&[("bytes", Align::Right), ("of resident", Align::Right), ("what", Align::Left)]);
     for row in ledger.rows.iter().filter(|row| row.bytes > 0) {
@@ -92,7 +96,7 @@ fn resident(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()
         table.row(vec![
             format!("{about}{}", bytes(row.bytes)).into(),
             TextCell::new(TextRole::Faint, share(row.bytes)),
-            TextCell::new(TextRole::Plain, format!("{}{}", what(&row.key, ledger, memory), clean(&details))),
+            TextCell::new(TextRole::Plain, format!("{}{}", what(&row.key, ledger), clean(&details))),
         ]);
     }
     table.print(style, out)?;
@@ -112,13 +116,15 @@ fn child(row: &LedgerRow) -> String {
     format!("{} {}", row.name.as_deref().unwrap_or(&row.key), bytes(row.bytes))
 }
 
-fn what(key: &str, ledger: &MemoryLedger, memory: &Memory) -> String {
+/// Whether other blocks were live at the instant that was asked for than at the look that the rows are of.
+fn is_of_another_instant(memory: &Memory) -> bool {
+    let looked = memory.ledger.as_ref().and_then(|ledger| Some((ledger.look_ns?, ledger.live_count)));
+    looked.is_some_and(|(look_ns, live)| look_ns != memory.at_ns && live != memory.live.count)
+}
+
+fn what(key: &str, ledger: &MemoryLedger) -> String {
     match key {
-        // Blocks of before an attach are counted nowhere else.
-        "live" if ledger.live_bytes > memory.live.bytes => {
-            format!("live blocks: {}, and those from before the recording", count(memory.live.count))
-        }
-        "live" => format!("live blocks: {}", count(memory.live.count)),
+        "live" => format!("live blocks: {}", count(ledger.live_count)),
         "rounding" => format!("rounding and headers of live blocks, by the rules of {}", ledger.allocator),
         "holes" => "holes in pages with live blocks: fragmentation (heaptrace pins)".into(),
         "free_pages" => "pages without a live block that the allocator keeps".into(),
