@@ -307,6 +307,9 @@ def measure(name, server):
 
 def main():
     names = sys.argv[1:] or [name for name, (program, _) in SERVERS.items() if shutil.which(program)]
+    unknown = [name for name in names if name not in SERVERS]
+    if unknown:
+        sys.exit(f"attach-load.py: no server {' '.join(unknown)}; there are {', '.join(SERVERS)}")
     print("milliseconds, 99th percentile and longest")
     columns = ["before", "second of attach", "recorded", "second of detach", "after"]
     print(f"{'server':<9} {'answers':>8} {'errors':>6} {'attach ms':>9}  " + "  ".join(f"{column:>17}" for column in columns))

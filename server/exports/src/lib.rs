@@ -125,6 +125,11 @@ impl Format {
         }
     }
 
+    /// Whether it can have what was live at one instant. The others are of a window.
+    pub const fn has_instants(self) -> bool {
+        matches!(self, Self::Folded | Self::Pprof | Self::Otlp | Self::Firefox)
+    }
+
     /// Its media type.
     pub const fn media_type(self) -> &'static str {
         match self {
@@ -153,6 +158,10 @@ pub fn write(
         return Err(
             QueryError::bad("format", "json has every block of the window; filters are for other formats").into()
         );
+    }
+    if scope.window.at.is_some() && !format.has_instants() {
+        let reason = format!("{} is of a window; one instant is for folded, pprof, otlp and firefox", format.name());
+        return Err(QueryError::bad("at", reason).into());
     }
     match format {
         Format::Json => json::write(source, scope, out),

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use tracehound_api::Metric;
 use tracehound_query::{ContextFilter, Filter, QueryError, Result, Window, parse_duration, parse_size, transform};
 
 /// A window, or a moment.
@@ -14,6 +15,20 @@ pub fn window(from: Option<&str>, to: Option<&str>, at: Option<&str>) -> Result<
     }
     let time = |name: &str, text: Option<&str>| text.map(|text| parse(name, text)).transpose();
     Ok(Window { from: time("from", from)?, to: time("to", to)?, at: time("at", at)? })
+}
+
+/// Refuses an instant for a metric of a window: only live blocks are of one.
+///
+/// # Errors
+/// When an instant is asked for and the metric is not `live`.
+pub fn instant_is_for(metric: Metric, window: &Window) -> Result<()> {
+    if window.at.is_some() && metric != Metric::Live {
+        return Err(QueryError::bad(
+            "at",
+            "one instant is for the metric `live`; the others are of a window (from, to)",
+        ));
+    }
+    Ok(())
 }
 
 /// `10s..20s`; a missing end is that of the recording.

@@ -211,6 +211,8 @@ fn misuse_is_exit_code_2() {
         (&["leaks", "--min-size", "big", "app.dat"], "--min-size"),
         (&["leaks", "--lifetime", "eternal", "app.dat"], "--lifetime"),
         (&["top", "--at", "1us", "--from", "0", "app.dat"], "--at"),
+        (&["top", "--at", "1us", "--metric", "allocated", "app.dat"], "the metric `live`"),
+        (&["export", "--format", "massif", "--at", "1us", "app.dat", "-o", "-"], "massif is of a window"),
         (&["export", "--format", "tar", "app.dat", "-o", "-"], "possible values"),
         (&["diff", "--before", "1us..0", "--after", "0..1us", "app.dat"], "--before: the window ends before it starts"),
         (&["diff", "--before", "0..1us", "--after", "1us..0", "app.dat"], "--after: the window ends before it starts"),

@@ -151,6 +151,8 @@ fn problems_are_documents_that_name_the_parameter() {
         ("/api/v1/recordings/r1/timeline?from=noon", 400, json!("from"), "`noon`"),
         ("/api/v1/recordings/r1/timeline?from=1ms&to=1us", 400, json!("to"), "before"),
         ("/api/v1/recordings/r1/functions?at=1us&from=0", 400, json!("at"), "excludes"),
+        ("/api/v1/recordings/r1/functions?at=1us&metric=peak", 400, json!("at"), "metric `live`"),
+        ("/api/v1/recordings/r1/export/dhat?at=1us", 400, json!("at"), "dhat is of a window"),
         ("/api/v1/recordings/r1/functions?by=site&by=file", 400, json!("by"), "twice"),
         ("/api/v1/recordings/r1/source", 400, json!("file"), "missing"),
         ("/api/v1/recordings/r1/source?file=/etc/passwd", 404, Value::Null, "no backtrace"),

@@ -14,11 +14,13 @@ interface ExportFormat {
 }
 
 const chosen: ExportFormat["parameters"] = ({ metric, filters }) => ({ ...metric, ...filters });
+/** Of a format that has all metrics, each of the window. */
+const inWindow: ExportFormat["parameters"] = ({ window, filters }) => ({ ...window, ...filters });
 const everything: ExportFormat["parameters"] = () => ({});
 
 export const EXPORTS: readonly ExportFormat[] = [
   { id: "folded", label: "Folded stacks", hint: ".folded", isPart: true, parameters: chosen },
-  { id: "speedscope", label: "speedscope", hint: ".json", isPart: true, parameters: chosen },
+  { id: "speedscope", label: "speedscope", hint: ".json", isPart: true, parameters: inWindow },
   { id: "pprof", label: "pprof", hint: ".pb.gz", isPart: true, parameters: chosen },
   { id: "otlp", label: "OpenTelemetry", hint: ".pb", isPart: true, parameters: chosen },
   { id: "heaptrack", label: "heaptrack", hint: ".heaptrack", isPart: false, parameters: everything },

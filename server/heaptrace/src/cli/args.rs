@@ -79,7 +79,7 @@ pub struct Measure {
     /// Add up blocks in place of bytes, as --unit count
     #[arg(long)]
     pub count: bool,
-    /// What is live at one instant
+    /// What is live at one instant; with --metric live
     #[arg(long, value_name = "TIME", conflicts_with_all = ["from", "to", "capture"])]
     pub at: Option<String>,
     #[command(flatten)]
@@ -94,7 +94,9 @@ impl Measure {
 
     /// The window, or the instant.
     pub fn window(&self) -> Result<tracehound_query::Window> {
-        self.window.with(self.at.as_deref())
+        let window = self.window.with(self.at.as_deref())?;
+        query_params::instant_is_for(self.metric, &window).map_err(misuse)?;
+        Ok(window)
     }
 }
 

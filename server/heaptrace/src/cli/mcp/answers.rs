@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use tracehound_api::Unit;
 use tracehound_api::flamegraph::Flamegraph;
 use tracehound_api::pins::PinGroup;
+use tracehound_api::{Metric, Unit};
 use tracehound_index::Cancel;
 use tracehound_query::diff::{DiffParams, Side};
 use tracehound_query::flamegraph::FlamegraphParams;
@@ -92,7 +92,7 @@ pub fn summary(shelf: &mut Shelf, asked: &OfRecording) -> Result<String> {
 pub fn leaks(shelf: &mut Shelf, asked: &OfLeaks) -> Result<String> {
     let opened = shelf.open(asked.recording.as_deref())?;
     let params = LeaksParams {
-        window: asked.part.window()?,
+        window: asked.part.window(Metric::Leaked)?,
         filter: asked.part.filter()?,
         limit: Some(MOST_ROWS),
         ..LeaksParams::default()
@@ -135,7 +135,7 @@ pub fn top(shelf: &mut Shelf, asked: &OfTop) -> Result<String> {
     let params = FunctionsParams {
         metric: asked.metric,
         unit: asked.unit,
-        window: asked.part.window()?,
+        window: asked.part.window(asked.metric)?,
         filter: asked.part.filter()?,
         by: asked.by,
         sort: if asked.cumulative { FunctionSort::Cum } else { FunctionSort::Flat }.into(),
@@ -151,7 +151,7 @@ pub fn tree(shelf: &mut Shelf, asked: &OfTree) -> Result<String> {
     let params = FlamegraphParams {
         metric: asked.metric,
         unit: asked.unit,
-        window: asked.part.window()?,
+        window: asked.part.window(asked.metric)?,
         filter: asked.part.filter()?,
         root: asked.root,
         // A row is a pixel at least: a hundredth of the root.

@@ -28,8 +28,11 @@ pub struct AskedBlocks {
 }
 
 impl AskedBlocks {
-    pub fn window(&self) -> Result<tracehound_query::Window> {
-        query_params::window(self.from.as_deref(), self.to.as_deref(), self.at.as_deref()).map_err(misuse)
+    pub fn window(&self, metric: Metric) -> Result<tracehound_query::Window> {
+        let window = query_params::window(self.from.as_deref(), self.to.as_deref(), self.at.as_deref());
+        let window = window.map_err(misuse)?;
+        query_params::instant_is_for(metric, &window).map_err(misuse)?;
+        Ok(window)
     }
 
     pub fn filter(&self) -> Result<tracehound_query::Filter> {
@@ -53,7 +56,7 @@ impl AskedBlocks {
 const PART: [(&str, &str); 10] = [
     ("from", "only what was allocated from this time on: 1.5s, 200ms, 50%, peak, end, capture:N, a mark's label"),
     ("to", "only what happened before this time"),
-    ("at", "one instant in place of a window"),
+    ("at", "one instant in place of a window, for what was live then"),
     ("focus", "regular expression: only blocks with a matching function or source file on their stack"),
     ("ignore", "regular expression: only blocks whose stack has no match"),
     ("module", "regular expression: only blocks whose stack has a frame in a matching module"),

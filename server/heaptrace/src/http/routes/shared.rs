@@ -106,7 +106,9 @@ impl Window {
 
 /// The window, or the instant.
 pub fn window(times: &Window, measure: &Measure) -> tracehound_query::Result<tracehound_query::Window> {
-    query_params::window(times.from.as_deref(), times.to.as_deref(), measure.at.as_deref())
+    let window = query_params::window(times.from.as_deref(), times.to.as_deref(), measure.at.as_deref())?;
+    query_params::instant_is_for(measure.metric, &window)?;
+    Ok(window)
 }
 
 /// Reads an enumeration by its names on the wire.
