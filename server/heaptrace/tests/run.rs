@@ -95,20 +95,49 @@ fn it_dies_by_the_signal_that_ended_the_program() {
     }
 }
 
-#[test]
-fn a_signal_sent_to_it_reaches_the_program() {
-    let temp = tempfile::tempdir().unwrap();
-    let script = "trap 'echo got it; exit 9' TERM; touch ready; while :; do sleep 0.05; done";
-    let mut command = heaptrace(temp.path(), &["-o", "a.dat", "--", "sh", "-c", script]);
-    let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    while !temp.path().join("ready").exists() {
+fn wait_for(path: &Path) {
+    while !path.exists() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    // SAFETY: kill(2) takes no pointers, and the child has not been waited for.
-    unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(9));
-    assert_eq!(output.stdout, b"got it\n");
+}
+
+#[test]
+fn a_signal_sent_to_it_reaches_the_program() {
+    for (name, signal) in [("TERM", libc::SIGTERM), ("INT", libc::SIGINT), ("QUIT", libc::SIGQUIT)] {
+        let temp = tempfile::tempdir().unwrap();
+        let script = format!("trap 'echo got it; exit 9' {name}; touch ready; while :; do sleep 0.05; done");
+        let mut command = heaptrace(temp.path(), &["-o", "a.dat", "--", "sh", "-c", &script]);
+        let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        wait_for(&temp.path().join("ready"));
+        // SAFETY: kill(2) takes no pointers, and the child has not been waited for.
+        unsafe { libc::kill(child.id().cast_signed(), signal) };
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(9), "{name}");
+        assert_eq!(output.stdout, b"got it\n");
+    }
+}
+
+/// The terminal sends the signal of a key to all of its foreground processes: the program must not get it twice.
+#[test]
+fn a_key_of_the_terminal_reaches_the_program_once() {
+    let temp = tempfile::tempdir().unwrap();
+    let script = "trap 'echo got >>log' INT; touch ready; while [ ! -e stop ]; do sleep 0.05; done";
+    std::fs::write(temp.path().join("program.sh"), script).unwrap();
+    let started = heaptrace(temp.path(), &["-o", "a.dat", "--", "sh", "program.sh"]);
+    let words = std::iter::once(started.get_program()).chain(started.get_args());
+    let line = words.map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["-qfec", &line, "/dev/null"]).current_dir(temp.path());
+    terminal.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+    let mut terminal = terminal.spawn().expect("script (bsdutils) is there");
+    wait_for(&temp.path().join("ready"));
+    std::io::Write::write_all(terminal.stdin.as_mut().unwrap(), b"\x03").unwrap();
+    wait_for(&temp.path().join("log"));
+    // Time for a second one, which must not come.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::fs::write(temp.path().join("stop"), "").unwrap();
+    terminal.wait().unwrap();
+    assert_eq!(std::fs::read_to_string(temp.path().join("log")).unwrap(), "got\n");
 }
 
 #[test]

@@ -8,14 +8,21 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 /// Signals that came before the program was started, one bit each.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
-/// The terminal sends these to the program itself; we must only outlive them.
-const FROM_TERMINAL: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
-/// These are sent to us alone.
-const PASSED_ON: [i32; 5] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH];
+/// Keys of the terminal send these, to the program as well: those are outlived. A supervisor's are passed on.
+const OF_KEYS: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
+/// All that are passed on.
+const PASSED_ON: [i32; 7] =
+    [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH];
 
-extern "C" fn outlive(_signal: i32) {}
+extern "C" fn handle(signal: i32, info: *const libc::siginfo_t, _context: *const libc::c_void) {
+    // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
+    let is_from_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
+    if !(is_from_kernel && OF_KEYS.contains(&signal)) {
+        pass_on(signal);
+    }
+}
 
-extern "C" fn pass_on(signal: i32) {
+fn pass_on(signal: i32) {
     let child = CHILD.load(Ordering::SeqCst);
     if child > 0 {
         // SAFETY: kill(2) is safe to call from a signal handler, and takes no pointers. The pid is a child that was
@@ -29,20 +36,18 @@ extern "C" fn pass_on(signal: i32) {
 /// Installs the handlers. exec resets them, so the program starts with the default actions; a signal that was ignored
 /// when we started (`nohup`) stays ignored for both.
 pub fn step_back() {
-    for (signals, handler) in [(&FROM_TERMINAL[..], outlive as extern "C" fn(i32)), (&PASSED_ON[..], pass_on)] {
-        for &signal in signals {
-            // SAFETY: both structures are valid for the calls, zero is a valid sigaction (no flags, empty mask), and
-            // the handlers only make async-signal-safe calls.
-            unsafe {
-                let mut old: libc::sigaction = std::mem::zeroed();
-                if libc::sigaction(signal, std::ptr::null(), &mut old) == 0 && old.sa_sigaction == libc::SIG_IGN {
-                    continue;
-                }
-                let mut new: libc::sigaction = std::mem::zeroed();
-                new.sa_sigaction = handler as libc::sighandler_t;
-                new.sa_flags = libc::SA_RESTART;
-                libc::sigaction(signal, &new, std::ptr::null_mut());
+    for signal in PASSED_ON {
+        // SAFETY: both structures are valid for the calls, zero is a valid sigaction (no flags, empty mask), and the
+        // handler only makes async-signal-safe calls.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &mut old) == 0 && old.sa_sigaction == libc::SIG_IGN {
+                continue;
             }
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = handle as *const () as libc::sighandler_t;
+            new.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
+            libc::sigaction(signal, &new, std::ptr::null_mut());
         }
     }
 }
