@@ -46,3 +46,26 @@ real("indexing is cancelled by a button, nothing of it stays, and another button
   // There is nothing to cancel any more.
   expect((await fetch(`${server?.url}/api/v1/recordings/r1/cancel_indexing`, { method: "POST" })).status).toBe(409);
 });
+
+real("a file that another recording has replaced is said, and opened by a button", async () => {
+  const page = await open("/", { server: server?.url });
+  await settled(page);
+  const banner = page.getByRole("complementary", { name: "The file of this recording" });
+  expect(await banner.count()).toBe(0);
+  const before = await page.locator("[data-fact=allocations]").textContent();
+  const source = resolve(import.meta.dirname, "programs/busy.c");
+  const env = { ...process.env, LD_PRELOAD: join(folder, "libtracehound.so"), TRACEHOUND_OUTPUT: recording };
+  // The program that is recorded is the compiler's driver this time.
+  expect(spawnSync("gcc", ["-O1", source, "-o", join(folder, "busy")], { env }).status).toBe(0);
+  // Somebody comes back to the page.
+  await page.evaluate(() => window.dispatchEvent(new Event("focus")));
+  await banner.getByText("is another file than the one that was opened").waitFor();
+  expect(await page.locator("[data-fact=allocations]").textContent()).toBe(before);
+  await banner.getByRole("button", { name: "Open the new file" }).click();
+  await expect.poll(() => page.locator("[data-fact=allocations]").textContent()).not.toBe(before);
+  await settled(page);
+  expect(await banner.count()).toBe(0);
+  rmSync(recording);
+  await page.evaluate(() => window.dispatchEvent(new Event("focus")));
+  await banner.getByText("was removed since it was opened").waitFor();
+});

@@ -423,6 +423,7 @@ test("a recording that cannot be opened gives the reason", async () => {
     title: "",
     state: "failed",
     progress: { done_bytes: 0, total_bytes: 0, events: 0, events_per_second: 0 },
+    file: "as_read" as const,
     error: "notes.txt is not a recording.",
   };
   await page.route("**/api/v1/recordings", (route) =>

@@ -351,6 +351,20 @@ pub struct RecordingSummary {
     pub progress: Progress,
     /// What went wrong, for `failed`.
     pub error: Option<String>,
+    /// Whether its file is still the one that answers are of.
+    pub file: FileState,
+}
+
+/// What has become of a recording's file since it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileState {
+    /// It is there, or has grown.
+    AsRead,
+    /// Another recording has its place, or it was shortened. `start_indexing` reads it anew.
+    Changed,
+    /// It is gone; answers are of its index.
+    Removed,
 }
 
 /// What can be asked of a recording.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 use support::{Server, folder_with_sample, heaptrace};
+use tracehound_format::header::FileHeader;
 use tracehound_ingest::{OnProgress, OpenOptions, Recording};
 use tracehound_query::info;
 use tracehound_recordings::{Shape, generate};
@@ -197,6 +198,54 @@ fn reach(server: &Server, recording: usize, wanted: &str) -> Value {
         assert!(started.elapsed() < Duration::from_secs(120), "{wanted}: {summary}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A program that runs again with the same output replaces the file that a server has open.
+#[test]
+fn a_replaced_file_is_said_and_read_anew() {
+    let folder = folder_with_sample();
+    let path = folder.path().join("app.dat");
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let summary = || server.json("/api/v1/recordings")["recordings"][0].clone();
+    let post = || server.request("POST", "/api/v1/recordings/r1/start_indexing", &[]).status;
+    reach(&server, 0, "ready");
+    let before = server.json("/api/v1/recordings/r1");
+    assert_eq!(summary()["file"], "as_read");
+    assert_eq!(post(), 409, "it is the file that was read");
+
+    // Another recording takes its place, as a rename does.
+    let mut other = fs::read(&path).unwrap();
+    big(&path, 1000, 1);
+    let mut new = fs::read(&path).unwrap();
+    new[..FileHeader::LEN].copy_from_slice(&FileHeader::new([7; 16]).encode());
+    fs::write(folder.path().join("new.dat"), &new).unwrap();
+    fs::rename(folder.path().join("new.dat"), &path).unwrap();
+    assert_eq!(summary()["file"], "changed");
+    assert_eq!(
+        server.json("/api/v1/recordings/r1"),
+        before,
+        "what was read is shown until somebody asks for the new one"
+    );
+    assert_eq!(post(), 202);
+    reach(&server, 0, "ready");
+    assert_eq!(summary()["file"], "as_read");
+    let after = server.json("/api/v1/recordings/r1");
+    assert_ne!(after["allocations"]["count"], before["allocations"]["count"]);
+
+    // What cannot be opened can be tried again.
+    fs::write(&path, "no recording").unwrap();
+    assert_eq!((summary()["file"].clone(), post()), ("changed".into(), 202));
+    reach(&server, 0, "failed");
+    other[..FileHeader::LEN].copy_from_slice(&FileHeader::new([8; 16]).encode());
+    fs::write(&path, &other).unwrap();
+    assert_eq!(post(), 202);
+    reach(&server, 0, "ready");
+    assert_eq!(server.json("/api/v1/recordings/r1")["allocations"], before["allocations"]);
+
+    fs::remove_file(&path).unwrap();
+    assert_eq!(summary()["file"], "removed");
+    assert_eq!(post(), 409, "there is nothing to read");
+    assert_eq!(server.get("/api/v1/recordings/r1/leaks").status, 200);
 }
 
 #[test]

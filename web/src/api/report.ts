@@ -164,6 +164,7 @@ function summary({ name, title }: Report): RecordingSummary {
     started_at: null,
     duration_ns: null,
     state: "ready",
+    file: "as_read",
     progress: { done_bytes: 0, total_bytes: 0, events: 0, events_per_second: 0 },
     error: null,
   };

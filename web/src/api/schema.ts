@@ -461,7 +461,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Starts indexing a recording again whose indexing was cancelled. */
+        /** Starts indexing a recording again whose indexing was cancelled or has failed, or whose file has changed. */
         post: operations["start_indexing"];
         delete?: never;
         options?: never;
@@ -1116,6 +1116,11 @@ export interface components {
             /** @description Those that were freed since. */
             freed: components["schemas"]["Amount"];
         };
+        /**
+         * @description What has become of a recording's file since it was read.
+         * @enum {string}
+         */
+        FileState: "as_read" | "changed" | "removed";
         /** @description A function in the flame graph. */
         FlameFrame: {
             /** @description Source file that the function is declared in; where that is not known, the file of a call in it. */
@@ -2361,6 +2366,8 @@ export interface components {
             duration_ns?: number | null;
             /** @description What went wrong, for `failed`. */
             error?: string | null;
+            /** @description Whether its file is still the one that answers are of. */
+            file: components["schemas"]["FileState"];
             /** @description Short stable id for URLs, e.g. `r1`. */
             id: string;
             /** @description File name. */

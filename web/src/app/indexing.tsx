@@ -1,6 +1,6 @@
-// A recording that is being indexed, and one whose indexing was cancelled.
+// A recording that is being indexed, one whose indexing was cancelled or failed, and one whose file is another one by now.
 import { useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { sendCommand } from "../api/client.ts";
 import { recordingsQuery } from "../api/queries.ts";
 import type { RecordingSummary } from "../api/types.ts";
@@ -77,5 +77,50 @@ export function IndexingCancelled({ recording }: { recording: RecordingSummary }
         </Button>
       </Empty>
     </main>
+  );
+}
+
+export function IndexingFailed({ recording }: { recording: RecordingSummary }) {
+  const { sent, send } = useCommand(recording, "start_indexing");
+  return (
+    <main>
+      <Empty title="This recording cannot be opened">
+        <p>{recording.error ?? "The server returned no reason."}</p>
+        <p>
+          <code>heaptrace info {recording.name}</code> reads as much of it as possible.
+        </p>
+        <Button onClick={send} disabled={sent}>
+          Try again
+        </Button>
+      </Empty>
+    </main>
+  );
+}
+
+/** Above a recording whose file is not the one that is shown: a program that runs again may have replaced it. */
+export function FileBanner({ recording }: { recording: RecordingSummary }) {
+  const client = useQueryClient();
+  const { sent, send } = useCommand(recording, "start_indexing");
+  // Somebody who comes back from a terminal may have run the program again.
+  useEffect(() => {
+    const look = () => void client.refetchQueries({ queryKey: recordingsQuery().queryKey });
+    window.addEventListener("focus", look);
+    return () => window.removeEventListener("focus", look);
+  }, [client]);
+  if (recording.file === "as_read") return null;
+  return (
+    <aside className="symbol-banner" aria-label="The file of this recording">
+      <span>
+        <b>{recording.name}</b>{" "}
+        {recording.file === "removed"
+          ? "was removed since it was opened. What is shown is what was in it."
+          : "is another file than the one that was opened. What is shown is what was in the first."}
+      </span>
+      {recording.file === "changed" && recording.state === "ready" && (
+        <Button onClick={send} disabled={sent}>
+          Open the new file
+        </Button>
+      )}
+    </aside>
   );
 }

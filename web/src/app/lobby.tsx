@@ -116,6 +116,9 @@ function Row({ recording }: { recording: RecordingSummary }) {
         <>
           <td className="recording-state">
             <EndText info={info} />
+            {recording.file !== "as_read" && (
+              <div className="warn">{recording.file === "removed" ? "file removed since" : "file replaced since"}</div>
+            )}
           </td>
           <td className="numeric" data-head="Runtime">
             {formatDuration(info.process.duration_ns)}

@@ -13,7 +13,7 @@ import { type GoOptions, type Href, HrefContext, type Page, PageContext, useFram
 import { Answer, Empty, Failure, Loading } from "../ui/states.tsx";
 import { ViewBarSlot } from "../ui/view-bar.tsx";
 import { FilterBar } from "./filter-bar.tsx";
-import { Indexing, IndexingCancelled } from "./indexing.tsx";
+import { FileBanner, Indexing, IndexingCancelled, IndexingFailed } from "./indexing.tsx";
 import { QualityPill } from "./quality-pill.tsx";
 import { ReportBar } from "./report-bar.tsx";
 import { viewRoute } from "./router.tsx";
@@ -177,15 +177,9 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
             <TopBar openSheet={openSheet} ready={described !== undefined && !indexing} whole={whole} />
           </PageContext.Provider>
           {report && <ReportBar report={report} />}
+          <FileBanner recording={recording} />
           {recording.state === "failed" ? (
-            <main>
-              <Empty title="This recording cannot be opened">
-                <p>{recording.error ?? "The server returned no reason."}</p>
-                <p>
-                  <code>heaptrace info {recording.name}</code> reads as much of it as possible.
-                </p>
-              </Empty>
-            </main>
+            <IndexingFailed recording={recording} />
           ) : state === "cancelled" ? (
             <IndexingCancelled recording={recording} />
           ) : indexing ? (

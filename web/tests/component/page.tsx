@@ -21,6 +21,7 @@ export function renderInPage(children: ReactNode, search: PageSearch = {}) {
       title: "a 1",
       state: "ready",
       progress: { done_bytes: 1, total_bytes: 1, events: 1, events_per_second: 0 },
+      file: "as_read" as const,
       error: null,
     },
     recordings: [],

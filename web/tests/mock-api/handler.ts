@@ -58,6 +58,7 @@ function summary(served: Served): RecordingSummary {
     state: served.failed ? "failed" : view?.running ? "running" : "ready",
     progress: { done_bytes: 1000, total_bytes: 1000, events: view?.recording.blocks.length ?? 0, events_per_second: 0 },
     error: served.failed ?? null,
+    file: "as_read",
   };
 }
 

@@ -7,6 +7,7 @@
 
 mod answer;
 mod cache;
+mod file_identity;
 mod guard;
 mod headers;
 mod page;

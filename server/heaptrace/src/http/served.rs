@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use tokio::sync::{Semaphore, watch};
-use tracehound_api::info::{Progress, RecordingSummary, State};
+use tracehound_api::info::{FileState, Progress, RecordingSummary, State};
 use tracehound_api::live::Live;
 use tracehound_index::{Cancel, Trace};
 use tracehound_ingest::{OpenError, OpenOptions, Recording};
@@ -20,6 +20,7 @@ use tracehound_query::suppress::Suppression;
 
 use super::answer::Ask;
 use super::cache::Cache;
+use super::file_identity::FileIdentity;
 use super::problem::HttpProblem;
 use super::routes;
 use tracehound_symbols::Symbolizer;
@@ -135,6 +136,10 @@ pub struct Served {
     attention: Attention,
     /// Ends the present run of indexing.
     indexing: Mutex<Cancel>,
+    /// The file that answers are of, once it was read.
+    file: Mutex<Option<FileIdentity>>,
+    /// Added to revisions of the data, which begin anew with another file.
+    revisions_before: AtomicU64,
     turn: Arc<Turns>,
     /// The server is ending.
     stop: Cancel,
@@ -208,6 +213,8 @@ impl Served {
             state: watch::Sender::new(Snapshot { state: Some(State::Indexing), ..Snapshot::default() }),
             attention: Attention::default(),
             indexing: Mutex::default(),
+            file: Mutex::default(),
+            revisions_before: AtomicU64::new(0),
             turn: Arc::clone(turn),
             stop: stop.clone(),
             suppressions: Arc::clone(suppressions),
@@ -262,13 +269,23 @@ impl Served {
         is_indexing
     }
 
-    /// Starts indexing again after it was cancelled; false if it was not.
+    /// Starts indexing again after it was cancelled or has failed, or where another file has the place of the one that was
+    /// read; false otherwise.
     pub fn start_indexing(self: &Arc<Self>) -> bool {
+        let is_changed = self.file_state() == FileState::Changed;
         let starts = self.state.send_if_modified(|snapshot| {
-            let starts = snapshot.state == Some(State::Cancelled);
+            let starts = match snapshot.state {
+                Some(State::Cancelled | State::Failed) => true,
+                // While its program runs, its thread follows the file that it has open.
+                Some(State::Ready) => is_changed,
+                _ => false,
+            };
             if starts {
                 *self.indexing.lock().unwrap_or_else(PoisonError::into_inner) = Cancel::new();
-                *snapshot = Snapshot { state: Some(State::Indexing), over: snapshot.over, ..Snapshot::default() };
+                let revision = snapshot.revision + 1;
+                self.revisions_before.store(revision, Ordering::SeqCst);
+                let state = Some(State::Indexing);
+                *snapshot = Snapshot { state, revision, over: snapshot.over, ..Snapshot::default() };
             }
             starts
         });
@@ -276,6 +293,12 @@ impl Served {
             self.index();
         }
         starts
+    }
+
+    /// Whether the file is still the one that was read.
+    fn file_state(&self) -> FileState {
+        let known = self.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        known.map_or(FileState::AsRead, |file| file.state(&self.path))
     }
 
     /// Indexing was cancelled: nothing of it stays.
@@ -302,6 +325,7 @@ impl Served {
             })),
             ..OpenOptions::default()
         };
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = FileIdentity::of(&self.path).ok();
         match Recording::open(&self.path, options) {
             Ok(recording) => {
                 let symbols = Arc::new(tracehound_symbols::for_recording(&recording.trace()));
@@ -351,7 +375,7 @@ impl Served {
                 return false;
             }
             snapshot.state = Some(state);
-            snapshot.revision = trace.revision();
+            snapshot.revision = self.revisions_before.load(Ordering::SeqCst) + trace.revision();
             snapshot.data = Some((trace, Arc::clone(symbols)));
             snapshot.taken = Some(Instant::now());
             true
@@ -386,6 +410,7 @@ impl Served {
             state: snapshot.state.unwrap_or(State::Indexing),
             progress: snapshot.progress,
             error: snapshot.error,
+            file: self.file_state(),
         }
     }
 

@@ -35,7 +35,7 @@ pub async fn cancel_indexing(asked: RecordingRequest) -> Result<Response> {
     accepted(asked.served.cancel_indexing(), "it is not being indexed")
 }
 
-/// Starts indexing a recording again whose indexing was cancelled.
+/// Starts indexing a recording again whose indexing was cancelled or has failed, or whose file has changed.
 #[utoipa::path(
     post,
     path = "/api/v1/recordings/{id}/start_indexing",
@@ -45,7 +45,7 @@ pub async fn cancel_indexing(asked: RecordingRequest) -> Result<Response> {
 )]
 pub async fn start_indexing(asked: RecordingRequest) -> Result<Response> {
     asked.query::<()>()?;
-    accepted(asked.served.start_indexing(), "its indexing was not cancelled")
+    accepted(asked.served.start_indexing(), "its indexing was not cancelled, and its file has not changed")
 }
 
 fn accepted(is_done: bool, why_not: &str) -> Result<Response> {
