@@ -263,4 +263,21 @@ fn another_allocators_heap_is_not_read() {
     assert!(info["existing"].is_null());
     let remarks = info["remarks"].to_string();
     assert!(remarks.contains("Blocks from before are not listed: malloc is that of"), "{remarks}");
+    // What may be full of such blocks is called neither free nor the allocator's own, and no advice is given that was followed.
+    let ledger = json(&["memory"], &path);
+    assert_eq!(ledger["knows_all_blocks"], false, "{ledger:#}");
+    let bytes = |key: &str| {
+        let row = ledger["rows"].as_array().unwrap().iter().find(|row| row["key"] == key).unwrap();
+        number(row, "/bytes")
+    };
+    assert!(bytes("allocator_metadata") == 0 && bytes("free_pages") > 0, "{ledger:#}");
+    let said = |command: &str| {
+        let output = Command::new(heaptrace()).arg(command).arg(&path).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let memory = said("memory");
+    assert!(memory.contains("pages without a recorded block") && !memory.contains("--existing"), "{memory}");
+    let pins = said("pins");
+    assert!(!ledger["look_ns"].is_null() && !pins.contains("no looks at pages"), "{pins}");
+    assert!(pins.contains("blocks from before the recording"), "{pins}");
 }

@@ -16,6 +16,9 @@ pub struct MemoryLedger {
     pub live_bytes: u64,
     /// Blocks that were live at that look, those from before the recording that are known and those never touched included.
     pub live_count: u64,
+    /// Whether all blocks that were live then are known: where not, `free_pages` and `free_top` may hold some from before the
+    /// recording, or from when it was off.
+    pub knows_all_blocks: bool,
     /// What `malloc_trim(0)` would give back; none where it is not known: for other allocators than glibc.
     pub returnable_by_trim_bytes: Option<u64>,
     /// The allocator whose rules were used.

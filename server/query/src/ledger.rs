@@ -289,6 +289,7 @@ pub fn from_look(
         explained_bytes: found,
         live_bytes: sums.bytes("live"),
         live_count: blocks.len() as u64,
+        knows_all_blocks: knows_all,
         returnable_by_trim_bytes: trim,
         allocator: model.name().into(),
         why: words::why(&sums, rss, &AllocatorWords { model, knows_all, trim, heaps: &heaps }),
@@ -369,7 +370,13 @@ pub struct ResidentEstimate {
 
 /// Makes the ledger of a recording without looks, from an estimate.
 #[must_use]
-pub fn from_estimate(trace: &Trace, rss: u64, live_count: u64, estimate: &ResidentEstimate) -> MemoryLedger {
+pub fn from_estimate(
+    trace: &Trace,
+    at_ns: u64,
+    rss: u64,
+    live_count: u64,
+    estimate: &ResidentEstimate,
+) -> MemoryLedger {
     let mut sums = LedgerSums::default();
     let untouched = estimate.untouched;
     let rows = [
@@ -392,6 +399,7 @@ pub fn from_estimate(trace: &Trace, rss: u64, live_count: u64, estimate: &Reside
         explained_bytes: found,
         live_bytes: sums.bytes("live"),
         live_count,
+        knows_all_blocks: trace.knows_all_blocks(at_ns),
         returnable_by_trim_bytes: None,
         allocator: AllocatorModel::of(trace).name().into(),
         why: "This recording has no looks at the page tables: the rows are estimates.".into(),

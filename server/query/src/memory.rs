@@ -64,7 +64,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &MemoryParams,
         Some(ledger) => Some(ledger),
         None => sample.as_ref().map(|sample| {
             let estimate = estimate(sample, recorder_sample(trace, at_ns), &filled, &trace.facts().recorder_parts);
-            ledger::from_estimate(trace, sample.rss_bytes, live.count, &estimate)
+            ledger::from_estimate(trace, at_ns, sample.rss_bytes, live.count, &estimate)
         }),
     };
     let until = curve.partition_point(|&(t_ns, _)| t_ns <= at_ns);

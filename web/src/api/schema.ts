@@ -1838,6 +1838,11 @@ export interface components {
              */
             explained_bytes: number;
             /**
+             * @description Whether all blocks that were live then are known: where not, `free_pages` and `free_top` may hold some from before the
+             *     recording, or from when it was off.
+             */
+            knows_all_blocks: boolean;
+            /**
              * Format: int64
              * @description The row `live`.
              */

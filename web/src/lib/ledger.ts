@@ -74,8 +74,17 @@ const TEXT: Record<string, LedgerText> = {
   },
 };
 
-export function ledgerText(key: string): LedgerText {
-  return TEXT[key] ?? { label: key.replaceAll("_", " "), definition: "", color: "--layer-rest" };
+/** Of an attach, a dormant or a paused recording: some blocks were never seen. */
+const NOT_RECORDED: Pick<LedgerText, "label" | "definition"> = {
+  label: "Without a recorded block",
+  definition:
+    "Pages of the heap without a block that was recorded: free, or with blocks from before recording began or from when it was off.",
+};
+
+export function ledgerText(key: string, knowsAllBlocks = true): LedgerText {
+  const text = TEXT[key];
+  if (text && !knowsAllBlocks && (key === "free_pages" || key === "free_top")) return { ...text, ...NOT_RECORDED };
+  return text ?? { label: key.replaceAll("_", " "), definition: "", color: "--layer-rest" };
 }
 
 const BESIDE: Record<string, string> = {

@@ -7,7 +7,7 @@ import type { Search } from "./search.tsx";
 import { Term } from "./term.tsx";
 import "./ledger.css";
 
-type Ledger = Pick<Memory, "rows" | "rss_bytes" | "live_bytes">;
+type Ledger = Pick<Memory, "rows" | "rss_bytes" | "live_bytes" | "knows_all_blocks">;
 
 export function LedgerBar({
   ledger,
@@ -22,7 +22,7 @@ export function LedgerBar({
   return (
     <div className="memory-bar" aria-hidden="true" onPointerLeave={() => light?.()}>
       {filledRows(ledger.rows ?? []).map((row) => {
-        const { label, color } = ledgerText(row.key);
+        const { label, color } = ledgerText(row.key, ledger.knows_all_blocks);
         return (
           <i
             key={row.key}
@@ -69,7 +69,7 @@ export function LedgerTable({
         </tr>
       </thead>
       {filledRows(ledger.rows ?? []).map((row) => {
-        const { label, definition, color } = ledgerText(row.key);
+        const { label, definition, color } = ledgerText(row.key, ledger.knows_all_blocks);
         const children = (row.children ?? []).filter((child) => child.bytes > 0);
         const isFound = (...texts: string[]) => (search?.active && search.hit(...texts)) || undefined;
         const isOpen = open.has(row.key) || children.some((child) => isFound(childName(child)));

@@ -127,6 +127,10 @@ fn what(key: &str, ledger: &MemoryLedger) -> String {
         "live" => format!("live blocks: {}", count(ledger.live_count)),
         "rounding" => format!("rounding and headers of live blocks, by the rules of {}", ledger.allocator),
         "holes" => "holes in pages with live blocks: fragmentation (heaptrace pins)".into(),
+        "free_pages" if !ledger.knows_all_blocks => {
+            "pages without a recorded block: free, or with blocks from before".into()
+        }
+        "free_top" if !ledger.knows_all_blocks => "the same, above the last recorded block of a heap".into(),
         "free_pages" => "pages without a live block that the allocator keeps".into(),
         "free_top" => "free above the last live block of a heap".into(),
         "allocator_metadata" => "the allocator's own".into(),

@@ -81,8 +81,13 @@ pub fn print(pins: &Pins, most: usize, style: Style, out: &mut dyn Write) -> io:
         let full = percent(pages.live_bytes.cast_signed(), pages.bytes.cast_signed());
         writeln!(out, "{}, {full} full, at {}", style.paint(TextRole::Strong, head), duration(pins.at_ns))?;
     }
-    if pins.basis == Basis::Modelled {
+    if pins.look_ns.is_none() {
         writeln!(out, "the recording has no looks at pages: all of them count as resident")?;
+    } else if pins.basis == Basis::Modelled {
+        writeln!(
+            out,
+            "blocks from before the recording, or from when it was off, are not known: pages may hold more than is said here"
+        )?;
     }
     if !pins.unit_words.is_empty() {
         let basis = if pins.unit_basis == Basis::Modelled { "modelled: " } else { "" };

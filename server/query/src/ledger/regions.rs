@@ -107,7 +107,7 @@ pub fn of(
     for mapping in &map.mappings {
         let is_own =
             mapped_in(&space, mapping.start..mapping.end()).iter().any(|(range, _)| range.start <= mapping.start);
-        let (kind, name) = base(trace, mapping, before, is_own, &modules, heap, model);
+        let (kind, name) = base(trace, mapping, before, is_own, &modules, heap, model, map.t_ns);
         let is_modelled = kind == RegionKind::Stack && mapping.thread == 0 && mapping.class != MappingClass::Stack;
         let region = |range: Range<u64>, kind, name| Region {
             start: range.start,
@@ -148,6 +148,7 @@ fn base(
     modules: &HashSet<&str>,
     heap: &HeapRegions,
     model: AllocatorModel,
+    at_ns: u64,
 ) -> (RegionKind, String) {
     let is_module = || {
         let same = trace.modules().iter().any(|module| module.path == mapping.name.as_bytes());
@@ -181,7 +182,12 @@ fn base(
             if guard.is_some() && mapping.protection == 3 && !can_be_arena && !is_own {
                 return (RegionKind::Stack, "threads that made no event, or have ended".into());
             }
-            let kind = if model == AllocatorModel::Glibc { RegionKind::Other } else { RegionKind::Metadata };
+            let kind = match model {
+                AllocatorModel::Glibc => RegionKind::Other,
+                // Blocks from before the recording may fill it.
+                _ if !trace.knows_all_blocks(at_ns) => RegionKind::Heap,
+                _ => RegionKind::Metadata,
+            };
             let name = if mapping.name.is_empty() { format!("{:#x}", mapping.start) } else { mapping.name.clone() };
             (kind, name)
         }

@@ -45,10 +45,18 @@ pub fn why(sums: &LedgerSums, rss: u64, allocator: &AllocatorWords<'_>) -> Strin
         "holes" => {
             format!("{amount} are holes in pages that live blocks pin: `heaptrace pins` says whose blocks they are.")
         }
-        "free" if !allocator.knows_all => format!(
-            "{amount} are pages of the heap without a block that was recorded: free, or with blocks from before recording began \
-             or from when it was off, which are not known (`heaptrace attach --existing` lists them)."
-        ),
+        "free" if !allocator.knows_all => {
+            // Only glibc's heaps can be listed from outside.
+            let way = if allocator.model == AllocatorModel::Glibc {
+                " (`heaptrace attach --existing` lists them)"
+            } else {
+                ""
+            };
+            format!(
+                "{amount} are pages of the heap without a block that was recorded: free, or with blocks from before recording \
+                 began or from when it was off, which are not known{way}."
+            )
+        }
         "free" => free_words(&amount, allocator),
         "mappings" => format!("{amount} are mappings that the program made itself, beside the allocator."),
         "runtime_heaps" => format!("{amount} are the heap of the program's language, which its runtime manages."),
@@ -139,7 +147,9 @@ mod tests {
             "{text}"
         );
         let late = why(&sums, 100 << 20, &AllocatorWords { knows_all: false, trim: None, ..glibc });
-        assert!(late.contains("blocks from before recording began"), "{late}");
+        assert!(late.contains("blocks from before recording began") && late.contains("--existing"), "{late}");
+        let other = AllocatorWords { model: AllocatorModel::Jemalloc, knows_all: false, trim: None, ..glibc };
+        assert!(!why(&sums, 100 << 20, &other).contains("--existing"));
         let mut sums = LedgerSums::default();
         sums.add("modules", 6 << 20, "code", "libbig.so");
         let nothing = AllocatorWords { trim: None, heaps: &[], ..glibc };

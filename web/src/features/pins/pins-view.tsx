@@ -106,7 +106,10 @@ function Summary({ pins }: { pins: Pins }) {
         {formatBytes(bytes)}
       </b>
       , {formatPercent(live / (bytes || 1))} of it live, at {formatInstant(pins.look_ns ?? pins.at_ns)}
-      {pins.look_ns == null && "; without a look at the pages all of them count as resident"}
+      {pins.look_ns == null
+        ? "; without a look at the pages all of them count as resident"
+        : pins.basis === "modelled" &&
+          "; blocks from before the recording are not known, and may be in these pages, too"}
       {pins.unit_words !== "" && (
         <>
           ; <Term definition={pins.unit_words}>{pins.unit_basis === "modelled" ? "modelled" : "exact"}</Term>
