@@ -2,11 +2,12 @@
 //! recording of the first process is its own alone.
 
 use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tracehound_tests::ground_truth::{Case, agrees};
 use tracehound_tests::ledger::{Ledger, amount};
-use tracehound_tests::{compile, functions, json, library, number, trace};
+use tracehound_tests::{compile, functions, heaptrace, json, library, number, trace, wait_for};
 
 #[test]
 fn children_by_fork_are_neither_recorded_nor_harmed() {
@@ -469,4 +470,37 @@ fn a_program_that_takes_all_the_address_space_works_on() {
         assert!(info["end"] == "exit" || info["end"] == "disk_full", "{info:#}");
         assert!(number(&info, "/events/alloc") > 100, "{info:#}");
     }
+}
+
+/// A daemon outlives what `heaptrace run` waits for, and has left its parents.
+#[test]
+fn daemons_are_recorded_as_children_or_missed_aloud() {
+    let program = compile("daemon.c", &["-O1"]);
+    let run = |options: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(heaptrace());
+        command.arg("run").args(options).args(["-o", "r-%p.dat", "--"]).arg(&program).current_dir(folder.path());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (folder, String::from_utf8(output.stderr).unwrap())
+    };
+    let stop = |folder: &TempDir| std::fs::write(folder.path().join("stop"), "").unwrap();
+    let (folder, said) = run(&[]);
+    assert!(said.contains("runs on and is not recorded"), "{said}");
+    stop(&folder);
+
+    let (folder, said) = run(&["--children"]);
+    let recordings = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|end| end == "dat")).collect::<Vec<_>>()
+    };
+    assert!(said.contains(&format!("made {} recordings", recordings().len())), "{said}");
+    assert!(!said.contains("runs on"), "{said}");
+    stop(&folder);
+    wait_for("the daemon's end", Duration::from_secs(30), || {
+        recordings().iter().any(|path| {
+            let info = json(&["info"], path);
+            number(&info, "/allocations/count") == 100 && info["end"] == "exit"
+        })
+    });
 }

@@ -123,6 +123,25 @@ fn collectors_talk_by_tls() {
     }
 }
 
+/// A program that has ended waits for a collector that is being restarted, and says so.
+#[test]
+fn a_collector_that_is_away_is_waited_for_aloud() {
+    let fleet = Fleet::default();
+    let address = free_address();
+    let mut alone = Command::new(heaptrace());
+    alone.args(["run", "-o"]).arg(fleet.spool().join("alone-%p.dat")).arg("--").arg(compile("five.c", &[]));
+    alone.env("TRACEHOUND_COLLECTOR", &address).stderr(Stdio::piped());
+    let mut alone = alone.spawn().expect("heaptrace can be started");
+    let mut lines = BufReader::new(alone.stderr.take().expect("a pipe")).lines();
+    let mut next = || lines.next().expect("it says more").expect("text");
+    while !next().contains("; trying again for 30 s") {}
+    let other = fleet.spool().join("other");
+    std::fs::create_dir(&other).expect("a folder");
+    let _collector = running(Fleet::collector(&other, &fleet.store, &["--listen", &address]));
+    while !next().contains(&format!("sent to {address}")) {}
+    assert!(alone.wait().expect("it ends").success());
+}
+
 /// What `gzip` has packed.
 fn unpacked(bytes: &[u8]) -> Vec<u8> {
     let mut child = Command::new("gzip").arg("-dc").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("gzip");

@@ -174,7 +174,15 @@ fn the_command_of_the_systems_allocator_leads_past_the_programs_own() {
 fn what_cannot_be_played_is_said_in_one_line() {
     let traced = trace(block_cache(), &["1", "1000", "8"], &[]);
     let recording = traced.recording();
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let fake = folder.path().join("libfake.so");
+    std::fs::write(&fake, "no library").expect("it can be written");
+    let no_allocator = format!("{LIBRARIES}/libz.so.1");
     for (options, word) in [
+        (&["--allocator", fake.to_str().expect("a plain path")][..], "it is no library"),
+        (&["--allocator", &no_allocator], "defines no malloc"),
+        (&["--allocator", "system", "--set", "nosuch=1"], "it has arena_max, "),
+        (&["--allocator", "system", "--set", "arena_max=many"], "takes a number"),
         (&["--allocator", "nedmalloc"][..], "accepted: system, jemalloc"),
         (&["--allocator", "./no/such.so"], "there is none"),
         (&["--allocator", "system", "--set", "arena_max"], "NAME=VALUE"),
@@ -183,12 +191,10 @@ fn what_cannot_be_played_is_said_in_one_line() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && said.contains(word) && said.lines().count() == 1, "{said}");
     }
-    // A file that is no library: the loader says so, and there are no figures that would be another allocator's.
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let fake = folder.path().join("libfake.so");
-    std::fs::write(&fake, "no library").expect("it can be written");
-    let replay = json(&["replay", "--allocator", fake.to_str().expect("a plain path")], &recording);
-    assert!(replay["rows"][0]["failed"].as_str().is_some_and(|why| why.contains("cannot be preloaded")), "{replay:#}");
+    // A setting that an allocator does not understand: there are no figures that would be those of its usual settings.
+    let replay = json(&["replay", "--allocator", "jemalloc", "--set", "dirty_decay=0"], &recording);
+    let why = replay["rows"][0]["failed"].as_str().unwrap_or_default();
+    assert!(why.contains("Invalid conf pair: dirty_decay:0"), "{replay:#}");
     // Without the player beside it.
     let copy = folder.path().join("heaptrace");
     copy_program(&heaptrace(), &copy);

@@ -44,6 +44,7 @@ pub async fn run(args: SendArgs) -> Result<ExitCode> {
             bail!("{} is no recording", path.display())
         };
         let mut since = Instant::now();
+        let mut is_told = false;
         loop {
             match source.step(&sink).await {
                 Ok(Step::Finished) => break,
@@ -53,7 +54,14 @@ pub async fn run(args: SendArgs) -> Result<ExitCode> {
                     return Err(error)
                         .with_context(|| format!("{} was not sent, and stays where it is", path.display()));
                 }
-                Err(_) => tokio::time::sleep(Duration::from_millis(500)).await,
+                Err(error) => {
+                    if !is_told {
+                        is_told = true;
+                        let why = crate::clean(&format!("{error:#}"));
+                        crate::tell!("heaptrace: {why}; trying again for {} s", args.patience);
+                    }
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
             }
         }
     }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use object::{Object, ObjectSymbol};
 
+use super::tunables;
 use crate::cli::Misuse;
 
 /// An allocator to be tried.
@@ -84,9 +86,12 @@ impl Candidate {
     /// The candidate of this name: an allocator, or the path of a library.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it is not there, is no allocator, or does not know a setting, where that can be told.
     pub fn named(name: &str, settings: &BTreeMap<String, String>) -> Result<Self> {
         let settings = settings.clone();
+        if Family::named(name) == Some(Family::System) {
+            tunables::check(&settings)?;
+        }
         if let Some(family) = Family::named(name) {
             let library = match family {
                 Family::System => None,
@@ -100,6 +105,9 @@ impl Candidate {
         if !name.contains('/') || !path.is_file() {
             let known = "system, jemalloc, tcmalloc, mimalloc, or the path of a library";
             return Err(Misuse(format!("--allocator {name}: there is none; accepted: {known}")).into());
+        }
+        if let Err(why) = allocates(&path) {
+            return Err(Misuse(format!("--allocator {name}: {why}")).into());
         }
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Ok(Self { family: Family::of_file(&file), library: Some(path), settings })
@@ -156,6 +164,18 @@ impl Candidate {
         }
         variables
     }
+}
+
+/// Programs that preload an allocator get a part of its functions from it.
+fn allocates(path: &Path) -> Result<(), String> {
+    const FUNCTIONS: [&str; 6] = ["malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign"];
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let file = object::File::parse(&*bytes).map_err(|error| format!("it is no library: {error}"))?;
+    let is_one = |name: object::Result<&str>| name.is_ok_and(|name| FUNCTIONS.contains(&name));
+    if file.dynamic_symbols().any(|symbol| symbol.is_definition() && is_one(symbol.name())) {
+        return Ok(());
+    }
+    Err("it is no allocator: it defines no malloc, nor another of its functions".into())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod allocators;
 mod stream;
+mod tunables;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -235,6 +236,12 @@ impl ReplayStep {
         // The loader says so and goes on without.
         if let Some(line) = said.lines().find(|line| line.contains("cannot be preloaded")) {
             bail!("{line}");
+        }
+        // An allocator says what it does not understand, and goes on with its usual settings.
+        let refuses =
+            |line: &&str| ["invalid", "malformed"].iter().any(|word| line.to_ascii_lowercase().contains(word));
+        if let Some(line) = said.lines().find(refuses).filter(|_| !candidate.settings.is_empty()) {
+            bail!("the allocator refuses a setting: {line}");
         }
         serde_json::from_str(&text).context("heaptrace-replay gave no figures")
     }

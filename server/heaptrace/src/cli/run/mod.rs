@@ -187,9 +187,20 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         && recordings::ends_by_exec(&one.path)
     {
         say("the program became another one by exec, as env and nohup do; --children records that, too");
+    } else if !options.children
+        && let [daemon, ..] = recordings::survivors(&template)[..]
+    {
+        say(&format!(
+            "process {daemon}, which the program has started, runs on and is not recorded, as of daemons; --children records \
+             such processes, too"
+        ));
     }
     if let Some(collector) = value_of(&variables, "TRACEHOUND_COLLECTOR").filter(|address| !address.is_empty()) {
-        let files: Vec<PathBuf> = recordings::made(&template, started, pid).into_iter().map(|made| made.path).collect();
+        // What still runs would be waited for.
+        let running = recordings::survivors(&template);
+        let made = recordings::made(&template, started, pid).into_iter();
+        let ended = made.filter(|one| !running.iter().any(|&process| one.is_of(process)));
+        let files: Vec<PathBuf> = ended.map(|one| one.path).collect();
         // The program's end is what counts.
         let sent = if files.is_empty() { Ok(()) } else { fleet::send(collector, &files) };
         match sent {

@@ -61,14 +61,37 @@ pub fn made(template: &Path, since_unix_ns: i128, pid: u32) -> Vec<Made> {
     }
     let mut made: Vec<Made> = found.into_iter().filter_map(|path| recording(path, since_unix_ns)).collect();
     made.sort_by(|a, b| (a.modified, &a.path).cmp(&(b.modified, &b.path)));
-    let family = family(pid, &made);
+    let mut first = survivors(template);
+    first.push(pid);
+    let family = family(first, &made);
     made.retain(|one| one.process.is_none_or(|(process, _)| family.contains(&process)));
     made
 }
 
-/// `pid` and everything below it, as far as recordings tell.
-fn family(pid: u32, made: &[Made]) -> HashSet<u32> {
-    let mut family = HashSet::from([pid]);
+/// Running processes that were started later than this one with this template in their environment: daemons, which have left their
+/// parents.
+pub fn survivors(template: &Path) -> Vec<u32> {
+    let variable = [b"TRACEHOUND_OUTPUT=", template.as_os_str().as_bytes()].concat();
+    let (this, own) = (std::process::id(), started("self"));
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has_it = |process: &u32| {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|one| one == variable)
+    };
+    let others = processes.filter(|&process| process != this && started(&process.to_string()) >= own);
+    others.filter(has_it).collect()
+}
+
+/// When a process was started, in the kernel's ticks; the 22nd word of its line, whose second may have any characters.
+fn started(process: &str) -> Option<u64> {
+    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    line.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// These processes and everything below them, as far as recordings tell.
+fn family(first: Vec<u32>, made: &[Made]) -> HashSet<u32> {
+    let mut family = HashSet::from_iter(first);
     loop {
         let known = family.len();
         let processes = made.iter().filter_map(|one| one.process);
