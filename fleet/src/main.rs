@@ -11,6 +11,7 @@
 //! push       profiles of recordings to servers of profiles
 //! sink       where recordings go: a store, or another collector
 //! store      what lies where in a store
+//! describe   its commands and options, for completions and manual pages
 //! buckets    stores of Amazon, Google and Azure, by their URLs
 //! symbols    symbols of the programs, once for each build id, while their files can be read
 //! tables/    the data set: tables of a recording into the store, and sums over all of them
@@ -30,6 +31,7 @@ mod ask;
 mod blocks;
 mod buckets;
 mod collect;
+mod describe;
 mod ending;
 mod fetch;
 mod labels;
@@ -44,7 +46,7 @@ mod tables;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Collects the recordings of many processes in a store, and asks all of them.
 #[derive(Debug, Parser)]
@@ -59,6 +61,9 @@ enum Command {
     Collect(collect::CollectArgs),
     Fleet(ask::QuestionArgs),
     Push(push::PushArgs),
+    /// Print these commands and their options as JSON
+    #[command(hide = true)]
+    Describe,
     #[command(hide = true)]
     Fetch(fetch::FetchArgs),
     #[command(hide = true)]
@@ -80,6 +85,12 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let done = runtime.block_on(async {
         match cli.command {
+            Command::Describe => {
+                let mut command = Cli::command();
+                command.build();
+                println!("{}", serde_json::to_string(&describe::describe(&command))?);
+                Ok(ExitCode::SUCCESS)
+            }
             Command::Collect(args) => collect::run(args).await,
             Command::Fleet(args) => ask::run(args).await,
             Command::Push(args) => push::run(args).await,

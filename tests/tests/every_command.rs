@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tracehound_tests::exporting::EXPORT_FORMATS;
-use tracehound_tests::{compile, heaptrace, json, number, trace, traced_command, wait_for};
+use tracehound_tests::{compile, copy_program, heaptrace, json, number, trace, traced_command, wait_for};
 
 /// A program that waits, and is killed when this is dropped.
 struct Waiting(Child);
@@ -268,4 +268,36 @@ fn a_closed_pipe_is_no_reason_to_complain() {
         assert!(status.success() && quiet, "{args:?}: {status} {said}");
         assert!(started.elapsed() < Duration::from_secs(30), "{args:?}");
     }
+}
+
+/// What `heaptrace-fleet` does is a part of the command line like any other.
+#[test]
+fn completions_and_manual_pages_know_what_the_program_beside_can() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let write = |binary: &Path, name: &str| {
+        let output = Command::new(binary).args(["completions", "bash"]).output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        std::fs::write(folder.path().join(name), output.stdout).expect("it can be written");
+    };
+    let proposed = |script: &str, line: &[&str]| {
+        let ask = "source \"$0\"; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _heaptrace heaptrace \"${@: -1}\" \"${@: -2:1}\"; echo \"${COMPREPLY[@]}\"";
+        let mut command = Command::new("bash");
+        command.args(["-c", ask, script]).args(line).current_dir(folder.path());
+        String::from_utf8(command.output().expect("bash is there").stdout).expect("text")
+    };
+    write(&heaptrace(), "whole.bash");
+    assert_eq!(proposed("whole.bash", &["heaptrace", "fleet", "outliers", "--by", ""]).trim(), "peak leaked rate rss");
+    assert!(proposed("whole.bash", &["heaptrace", "collect", "--sp"]).contains("--spool"));
+    assert!(proposed("whole.bash", &["heaptrace", "leaks", "--js"]).contains("--json"));
+    let pages = folder.path().join("man");
+    let output = Command::new(heaptrace()).arg("man").arg(&pages).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(pages.join("heaptrace-fleet-outliers.1")).expect("a page");
+    assert!(page.contains("heaptrace fleet outliers") && page.contains("A host is unlike the others"), "{page}");
+
+    // Alone it knows its own.
+    let alone = folder.path().join("heaptrace");
+    copy_program(&heaptrace(), &alone);
+    write(&alone, "alone.bash");
+    assert!(proposed("alone.bash", &["heaptrace", "leaks", "--js"]).contains("--json"));
 }

@@ -238,6 +238,9 @@ fn a_version_that_leaks_is_found() {
     assert!(fleet.ask("budget", &["--max-leaked", "650k", "--share", "60"]).status.success());
     let outliers = fleet.json("outliers", &[]);
     assert_eq!(outliers["rows"], serde_json::json!([]));
+    assert_eq!((&outliers["hosts"], &outliers["compared"]), (&1.into(), &0.into()), "all of it ran here");
+    let said = fleet.ask("outliers", &[]);
+    assert!(String::from_utf8_lossy(&said.stdout).contains("nothing to compare"), "{said:?}");
     let none = fleet.ask("top", &["--service", "nothing"]);
     assert!(!none.status.success() && String::from_utf8_lossy(&none.stderr).contains("; its services are "));
     let nowhere = Command::new(heaptrace()).args(["fleet", "top"]).arg(fleet.stored().join("typo")).output().unwrap();

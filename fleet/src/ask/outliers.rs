@@ -1,7 +1,7 @@
 //! `heaptrace fleet outliers`: hosts whose recordings are unlike the others', by the robust z of their median (distance
 //! from the median of all hosts in units of 1.4826 times the median distance).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -56,7 +56,11 @@ impl By {
 struct FleetOutliers {
     schema: &'static str,
     by: By,
+    /// Hosts with recordings.
     hosts: usize,
+    /// Versions of services that ran on several hosts, which are compared.
+    compared: usize,
+    /// Of all recordings.
     median: f64,
     rows: Vec<OutlierRow>,
 }
@@ -81,7 +85,8 @@ pub async fn run(args: OutliersArgs) -> Result<()> {
         let hosts = groups.entry((&row.service, &row.version)).or_default();
         hosts.entry(&row.host).or_default().push(args.by.of(row));
     }
-    let hosts = groups.values().map(BTreeMap::len).sum();
+    let hosts = set.recordings.iter().map(|row| &row.host).collect::<BTreeSet<_>>().len();
+    let compared = groups.values().filter(|hosts| hosts.len() > 1).count();
     let mut all: Vec<f64> = set.recordings.iter().map(|row| args.by.of(row)).collect();
     let mut rows = Vec::new();
     for ((service, version), hosts) in groups {
@@ -102,12 +107,21 @@ pub async fn run(args: OutliersArgs) -> Result<()> {
         }
     }
     rows.sort_by(|a, b| b.z.abs().total_cmp(&a.z.abs()));
-    let answer =
-        FleetOutliers { schema: "heaptrace.fleet-outliers/1", by: args.by, hosts, median: median(&mut all), rows };
+    let answer = FleetOutliers {
+        schema: "heaptrace.fleet-outliers/1",
+        by: args.by,
+        hosts,
+        compared,
+        median: median(&mut all),
+        rows,
+    };
     args.place.print(&answer, |answer| {
-        let mut out = format!("{} hosts, median {}\n", answer.hosts, bytes(answer.median));
-        if answer.rows.is_empty() {
-            out.push_str("no host differs from the others\n");
+        let hosts = if answer.hosts == 1 { "1 host".into() } else { format!("{} hosts", answer.hosts) };
+        let mut out = format!("{hosts}, median of all recordings {}\n", bytes(answer.median));
+        if answer.compared == 0 {
+            out.push_str("nothing to compare: no version of a service ran on more than one host\n");
+        } else if answer.rows.is_empty() {
+            out.push_str("no host differs from the others that ran the same\n");
         }
         for row in &answer.rows {
             out.push_str(&format!(

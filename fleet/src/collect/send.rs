@@ -44,7 +44,7 @@ pub async fn run(args: SendArgs) -> Result<ExitCode> {
             bail!("{} is no recording", path.display())
         };
         let mut since = Instant::now();
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             match source.step(&sink).await {
                 Ok(Step::Finished) => break,
@@ -55,8 +55,8 @@ pub async fn run(args: SendArgs) -> Result<ExitCode> {
                         .with_context(|| format!("{} was not sent, and stays where it is", path.display()));
                 }
                 Err(error) => {
-                    if !is_told {
-                        is_told = true;
+                    if !is_reported {
+                        is_reported = true;
                         let why = crate::clean(&format!("{error:#}"));
                         crate::tell!("heaptrace: {why}; trying again for {} s", args.patience);
                     }

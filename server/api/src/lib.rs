@@ -6,6 +6,7 @@
 pub mod allocations;
 pub mod breakdown;
 pub mod churn;
+pub mod command_line;
 pub mod contexts;
 pub mod diff;
 pub mod diff_flamegraph;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
+use tracehound_api::command_line::CommandDescription;
 
 /// What is handed on as it is.
 #[derive(Debug, clap::Args)]
@@ -23,6 +24,12 @@ pub fn become_fleet(name: &str, args: &FleetArgs) -> Result<ExitCode> {
     // Only comes back when it cannot.
     let error = Command::new(&program).arg(name).args(&args.arguments).exec();
     Err(error).with_context(|| format!("cannot start {}", program.display()))
+}
+
+/// What `heaptrace-fleet` says of its commands; none where it cannot be asked.
+pub fn describe() -> Option<CommandDescription> {
+    let output = Command::new(program().ok()?).arg("describe").stdin(Stdio::null()).output().ok()?;
+    serde_json::from_slice(&output.stdout).ok()
 }
 
 fn program() -> Result<PathBuf> {

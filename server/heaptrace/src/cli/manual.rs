@@ -6,16 +6,30 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use clap::builder::{PossibleValue, TypedValueParser};
-use clap::{Arg, Command, CommandFactory, Error};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, ArgAction, Command, CommandFactory, Error, ValueHint};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::Cli;
+use tracehound_api::command_line::{ArgDescription, CommandDescription};
+
+use super::{Cli, fleet};
 
 /// Commands that look no name up: the options that say where names lie are of no use to them.
-const WITHOUT_SYMBOLS: [&str; 11] =
-    ["run", "attach", "detach", "import", "ctl", "collect", "fleet", "push", "openapi", "completions", "man"];
+const WITHOUT_SYMBOLS: [&str; 12] = [
+    "run",
+    "attach",
+    "detach",
+    "import",
+    "ctl",
+    "collect",
+    "fleet",
+    "push",
+    "libraries",
+    "openapi",
+    "completions",
+    "man",
+];
 
 /// Headings that say in brackets how a value is written, and that value's name.
 const HEADINGS: [(&str, &str); 2] = [("Time", "TIME"), ("Filters", "RE")];
@@ -56,10 +70,54 @@ impl TypedValueParser for Proposed {
     }
 }
 
+/// The same with what is below the commands of `heaptrace-fleet`, where it lies beside this program.
+fn command_with_fleet() -> Command {
+    let mut command = command();
+    for described in fleet::describe().map(|fleet| fleet.commands).unwrap_or_default() {
+        if command.find_subcommand(&described.name).is_some() {
+            command = command.mut_subcommand(described.name.clone(), |_| from_description(described, &["heaptrace"]));
+        }
+    }
+    command
+}
+
+/// clap keeps names as long as the program lives.
+fn kept(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+/// `above` are the names of the commands above, which clap sets only once.
+fn from_description(described: CommandDescription, above: &[&str]) -> Command {
+    let path = [above, &[&described.name]].concat();
+    let mut command = Command::new(kept(described.name.clone())).bin_name(path.join(" ")).display_name(path.join("-"));
+    command = command.about(described.about).after_help(described.after_help).disable_help_subcommand(true);
+    command = command.args(described.args.into_iter().map(arg_from_description));
+    command.subcommands(described.commands.into_iter().map(|below| from_description(below, &path)))
+}
+
+fn arg_from_description(described: ArgDescription) -> Arg {
+    let mut arg = Arg::new(kept(described.id)).help(described.help).required(described.required);
+    arg = arg.short(described.short).long(described.long.map(kept)).help_heading(described.heading.map(kept));
+    if described.values.is_empty() {
+        return arg.action(ArgAction::SetTrue);
+    }
+    arg = arg.value_names(described.values.into_iter().map(kept)).default_value(described.default.map(kept));
+    if described.repeated {
+        arg = arg.action(ArgAction::Append);
+    }
+    if let Ok(hint) = described.hint.parse::<ValueHint>() {
+        arg = arg.value_hint(hint);
+    }
+    if !described.words.is_empty() {
+        arg = arg.value_parser(PossibleValuesParser::new(described.words.into_iter().map(kept)));
+    }
+    arg
+}
+
 /// The completion script for a shell.
 pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command(), "heaptrace", &mut script);
+    clap_complete::generate(shell, &mut command_with_fleet(), "heaptrace", &mut script);
     script
 }
 
@@ -69,7 +127,7 @@ pub fn completions(shell: clap_complete::Shell) -> Vec<u8> {
 /// When the folder or a page cannot be written.
 pub fn write_pages(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    let root = command();
+    let root = command_with_fleet();
     let pages = pages(&root, &[]);
     for (name, page) in &pages {
         let path = folder.join(format!("{name}.1"));

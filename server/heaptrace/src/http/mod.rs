@@ -7,9 +7,9 @@
 
 mod answer;
 mod cache;
-mod file_identity;
 mod guard;
 mod headers;
+mod opened_file;
 mod page;
 mod params;
 mod problem;

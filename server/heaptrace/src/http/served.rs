@@ -20,7 +20,7 @@ use tracehound_query::suppress::Suppression;
 
 use super::answer::Ask;
 use super::cache::Cache;
-use super::file_identity::FileIdentity;
+use super::opened_file::OpenedFile;
 use super::problem::HttpProblem;
 use super::routes;
 use tracehound_symbols::Symbolizer;
@@ -137,7 +137,7 @@ pub struct Served {
     /// Ends the present run of indexing.
     indexing: Mutex<Cancel>,
     /// The file that answers are of, once it was read.
-    file: Mutex<Option<FileIdentity>>,
+    file: Mutex<Option<OpenedFile>>,
     /// Added to revisions of the data, which begin anew with another file.
     revisions_before: AtomicU64,
     turn: Arc<Turns>,
@@ -325,7 +325,7 @@ impl Served {
             })),
             ..OpenOptions::default()
         };
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = FileIdentity::of(&self.path).ok();
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = OpenedFile::of(&self.path).ok();
         match Recording::open(&self.path, options) {
             Ok(recording) => {
                 let symbols = Arc::new(tracehound_symbols::for_recording(&recording.trace()));

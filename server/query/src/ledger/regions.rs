@@ -104,10 +104,11 @@ pub fn of(
     // The loader and the kernel may know a file by different paths: of a module some mapping is code.
     let is_code = |mapping: &&LookedMapping| mapping.protection & 4 != 0 && !mapping.name.is_empty();
     let modules: HashSet<&str> = map.mappings.iter().filter(is_code).map(|mapping| mapping.name.as_str()).collect();
+    let facts = MappingFacts { trace, modules, heap, model, knows_all: trace.knows_all_blocks(map.t_ns) };
     for mapping in &map.mappings {
         let is_own =
             mapped_in(&space, mapping.start..mapping.end()).iter().any(|(range, _)| range.start <= mapping.start);
-        let (kind, name) = base(trace, mapping, before, is_own, &modules, heap, model, map.t_ns);
+        let (kind, name) = facts.base(mapping, before, is_own);
         let is_modelled = kind == RegionKind::Stack && mapping.thread == 0 && mapping.class != MappingClass::Stack;
         let region = |range: Range<u64>, kind, name| Region {
             start: range.start,
@@ -138,58 +139,62 @@ pub fn of(
     regions
 }
 
-/// What a mapping is, whoever made it. `is_own`: it begins with what the program has mapped itself, which is no stack that the C
-/// library has made.
-fn base(
-    trace: &Trace,
-    mapping: &LookedMapping,
-    before: Option<&LookedMapping>,
-    is_own: bool,
-    modules: &HashSet<&str>,
-    heap: &HeapRegions,
+/// What tells mappings apart.
+struct MappingFacts<'a> {
+    trace: &'a Trace,
+    /// Names of mappings with code.
+    modules: HashSet<&'a str>,
+    heap: &'a HeapRegions,
     model: AllocatorModel,
-    at_ns: u64,
-) -> (RegionKind, String) {
-    let is_module = || {
-        let same = trace.modules().iter().any(|module| module.path == mapping.name.as_bytes());
-        same || modules.contains(mapping.name.as_str())
-    };
-    match mapping.class {
-        MappingClass::Recorder => (RegionKind::Recorder, "recorder".into()),
-        MappingClass::Break => (RegionKind::Heap, "main heap".into()),
-        MappingClass::Stack => (RegionKind::Stack, stack_name(trace, mapping)),
-        MappingClass::File if is_module() => (RegionKind::Module, short(&mapping.name).into()),
-        MappingClass::File | MappingClass::Shared if mapping.name.is_empty() => {
-            (RegionKind::File, "shared memory".into())
-        }
-        MappingClass::File | MappingClass::Shared => (RegionKind::File, mapping.name.clone()),
-        MappingClass::Special => (RegionKind::Other, mapping.name.clone()),
-        MappingClass::Anonymous => {
-            if heap.touch(mapping.start..mapping.end().max(mapping.start + 1)) {
-                let name = if mapping.start.is_multiple_of(ARENA_BYTES) && model == AllocatorModel::Glibc {
-                    format!("arena {:#x}", mapping.start)
-                } else {
-                    "other mappings".into()
+    /// Whether all blocks that are live are known.
+    knows_all: bool,
+}
+
+impl MappingFacts<'_> {
+    /// What a mapping is, whoever made it. `is_own`: it begins with what the program has mapped itself, which is no stack that the C
+    /// library has made.
+    fn base(&self, mapping: &LookedMapping, before: Option<&LookedMapping>, is_own: bool) -> (RegionKind, String) {
+        let is_module = || {
+            let same = self.trace.modules().iter().any(|module| module.path == mapping.name.as_bytes());
+            same || self.modules.contains(mapping.name.as_str())
+        };
+        match mapping.class {
+            MappingClass::Recorder => (RegionKind::Recorder, "recorder".into()),
+            MappingClass::Break => (RegionKind::Heap, "main heap".into()),
+            MappingClass::Stack => (RegionKind::Stack, stack_name(self.trace, mapping)),
+            MappingClass::File if is_module() => (RegionKind::Module, short(&mapping.name).into()),
+            MappingClass::File | MappingClass::Shared if mapping.name.is_empty() => {
+                (RegionKind::File, "shared memory".into())
+            }
+            MappingClass::File | MappingClass::Shared => (RegionKind::File, mapping.name.clone()),
+            MappingClass::Special => (RegionKind::Other, mapping.name.clone()),
+            MappingClass::Anonymous => {
+                if self.heap.touch(mapping.start..mapping.end().max(mapping.start + 1)) {
+                    let name = if mapping.start.is_multiple_of(ARENA_BYTES) && self.model == AllocatorModel::Glibc {
+                        format!("arena {:#x}", mapping.start)
+                    } else {
+                        "other mappings".into()
+                    };
+                    return (RegionKind::Heap, name);
+                }
+                if let Some(module) = self.trace.modules().iter().find(|module| module.contains(mapping.start)) {
+                    return (RegionKind::Module, module.name());
+                }
+                let guard = before
+                    .filter(|guard| guard.protection == 0 && guard.end() == mapping.start && guard.len <= MOST_GUARD);
+                let can_be_arena = mapping.len >= ARENA_BYTES && mapping.start.is_multiple_of(ARENA_BYTES);
+                if guard.is_some() && mapping.protection == 3 && !can_be_arena && !is_own {
+                    return (RegionKind::Stack, "threads that made no event, or have ended".into());
+                }
+                let kind = match self.model {
+                    AllocatorModel::Glibc => RegionKind::Other,
+                    // Blocks from before the recording may fill it.
+                    _ if !self.knows_all => RegionKind::Heap,
+                    _ => RegionKind::Metadata,
                 };
-                return (RegionKind::Heap, name);
+                let name = if mapping.name.is_empty() { format!("{:#x}", mapping.start) } else { mapping.name.clone() };
+                (kind, name)
             }
-            if let Some(module) = trace.modules().iter().find(|module| module.contains(mapping.start)) {
-                return (RegionKind::Module, module.name());
-            }
-            let guard =
-                before.filter(|guard| guard.protection == 0 && guard.end() == mapping.start && guard.len <= MOST_GUARD);
-            let can_be_arena = mapping.len >= ARENA_BYTES && mapping.start.is_multiple_of(ARENA_BYTES);
-            if guard.is_some() && mapping.protection == 3 && !can_be_arena && !is_own {
-                return (RegionKind::Stack, "threads that made no event, or have ended".into());
-            }
-            let kind = match model {
-                AllocatorModel::Glibc => RegionKind::Other,
-                // Blocks from before the recording may fill it.
-                _ if !trace.knows_all_blocks(at_ns) => RegionKind::Heap,
-                _ => RegionKind::Metadata,
-            };
-            let name = if mapping.name.is_empty() { format!("{:#x}", mapping.start) } else { mapping.name.clone() };
-            (kind, name)
         }
     }
 }

@@ -86,7 +86,7 @@ impl Candidate {
     /// The candidate of this name: an allocator, or the path of a library.
     ///
     /// # Errors
-    /// When it is not there, is no allocator, or does not know a setting, where that can be told.
+    /// When it is not there, is no allocator, or does not know a setting, where that is known.
     pub fn named(name: &str, settings: &BTreeMap<String, String>) -> Result<Self> {
         let settings = settings.clone();
         if Family::named(name) == Some(Family::System) {

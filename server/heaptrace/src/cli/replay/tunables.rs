@@ -28,7 +28,7 @@ pub fn check(settings: &BTreeMap<String, String>) -> Result<()> {
             return Err(Misuse(format!("--set {name}: glibc has no such setting of malloc; it has {all}")).into());
         }
         let hexadecimal = value.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
-        if !hexadecimal.unwrap_or_else(|| value.parse()).is_ok() {
+        if hexadecimal.unwrap_or_else(|| value.parse()).is_err() {
             return Err(Misuse(format!("--set {name}={value}: glibc takes a number")).into());
         }
     }

@@ -237,7 +237,7 @@ mod tests {
     fn a_family_is_closed_under_children() {
         let one = |pid, parent| Made { path: PathBuf::new(), bytes: 0, modified: 0, process: Some((pid, parent)) };
         let made = [one(30, 20), one(20, 10), one(99, 98), one(10, 1)];
-        assert_eq!(family(10, &made), HashSet::from([10, 20, 30]));
+        assert_eq!(family(vec![10], &made), HashSet::from([10, 20, 30]));
     }
 
     #[test]

@@ -9,12 +9,12 @@ use tracehound_format::header::FileHeader;
 
 /// Which recording a file was, and how long.
 #[derive(Debug, Clone)]
-pub struct FileIdentity {
+pub struct OpenedFile {
     header: Vec<u8>,
     len: u64,
 }
 
-impl FileIdentity {
+impl OpenedFile {
     /// Of the file at a path.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ mod tests {
             bytes
         };
         std::fs::write(&path, file(1, 1000)).unwrap();
-        let known = FileIdentity::of(&path).unwrap();
+        let known = OpenedFile::of(&path).unwrap();
         assert_eq!(known.state(&path), FileState::AsRead);
         std::fs::write(&path, file(1, 2000)).unwrap();
         assert_eq!(known.state(&path), FileState::AsRead);
