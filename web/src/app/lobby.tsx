@@ -117,7 +117,7 @@ function Row({ recording }: { recording: RecordingSummary }) {
           <td className="recording-state">
             <EndText info={info} />
             {recording.file !== "as_read" && (
-              <div className="warn">{recording.file === "removed" ? "file removed since" : "file replaced since"}</div>
+              <div className="warn nowrap">{recording.file === "removed" ? "file removed" : "file replaced"}</div>
             )}
           </td>
           <td className="numeric" data-head="Runtime">

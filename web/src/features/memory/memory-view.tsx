@@ -47,7 +47,11 @@ export function MemoryView() {
             <section aria-labelledby="memory-history">
               <h2 id="memory-history">Resident memory over time</h2>
               {history.data ? (
-                <History history={history.data} open={report ? undefined : open} />
+                <History
+                  knowsAllBlocks={memory.data?.knows_all_blocks}
+                  history={history.data}
+                  open={report ? undefined : open}
+                />
               ) : (
                 <p className="muted">{history.error ? history.error.message : "Reading the looks…"}</p>
               )}
@@ -140,17 +144,24 @@ function Moment({ memory }: { memory: Memory }) {
   );
 }
 
-function History({ history, open }: { history: MemoryHistory; open: ((t: number) => void) | undefined }) {
+interface HistoryProps {
+  history: MemoryHistory;
+  /** Whether all blocks are known at the instant that is shown. */
+  knowsAllBlocks: boolean | undefined;
+  open: ((t: number) => void) | undefined;
+}
+
+function History({ history, knowsAllBlocks, open }: HistoryProps) {
   const [withRecorder, setWithRecorder] = useState(false);
   const layers = useMemo(
     () =>
       history.rows
         .filter((row) => withRecorder || row.key !== "recorder")
         .map((row) => {
-          const { label, definition, color } = ledgerText(row.key);
+          const { label, definition, color } = ledgerText(row.key, knowsAllBlocks);
           return { id: row.key, label, title: definition, color, values: row.bytes };
         }),
-    [history, withRecorder],
+    [history, knowsAllBlocks, withRecorder],
   );
   if (history.t_ns.length === 0) return <p className="muted">The recorder did not look at the pages in this window.</p>;
   const first = history.t_ns[0] ?? 0;
