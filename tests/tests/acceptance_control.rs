@@ -26,6 +26,12 @@ fn start_and_stop_by_the_api() {
     events.retain(|event| event["kind"] == "mark");
     let said = run.info["marks"].as_array().into_iter().flatten();
     assert_eq!(said.map(time).collect::<Vec<_>>(), events.iter().map(time).collect::<Vec<_>>());
+    // A mark is looked at, too: a message names both once.
+    let refused = ask(&["top", "--from", "noon"], &run.recording);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    for label in labels {
+        assert_eq!(said.matches(&format!("`{label}`")).count(), 1, "{said}");
+    }
 }
 
 #[test]

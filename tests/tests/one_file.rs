@@ -5,6 +5,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -101,18 +102,55 @@ fn it_records_and_reads_where_there_is_musl_alone() {
     assert!(!refused.status.success() && said.contains("by `heaptrace libraries FOLDER`"), "{said}");
 }
 
+/// The packages of what is shipped; what they hold beside it is of the release build, which takes less time.
+fn packages() -> &'static Path {
+    static FOLDER: OnceLock<TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let build = folder.path().join("build");
+        std::fs::create_dir(&build).unwrap();
+        let shipped = shipped_heaptrace();
+        for name in ["heaptrace", "libtracehound.so", "libtracehound.a", "tracehound-wrap.opts"] {
+            std::fs::copy(shipped.with_file_name(name), build.join(name)).unwrap();
+        }
+        for name in ["heaptrace-replay", "heaptrace-fleet"] {
+            std::fs::copy(tracehound_tests::heaptrace().with_file_name(name), build.join(name)).unwrap();
+        }
+        let mut pack = Command::new(root().join("packaging/pack.py"));
+        succeeds(pack.args(["--level", "1", "--from"]).arg(&build).arg("--out").arg(folder.path()));
+        std::fs::remove_dir_all(build).unwrap();
+        folder
+    });
+    folder.path()
+}
+
+fn package(ending: &str) -> PathBuf {
+    let mut all = std::fs::read_dir(packages()).unwrap().map(|entry| entry.unwrap().path());
+    all.find(|path| path.to_string_lossy().ends_with(ending)).unwrap()
+}
+
+/// Alone, as it is downloaded, and as the Debian package installs it.
 #[test]
 #[ignore = "builds heaptrace as it is shipped by zig, minutes: make systems"]
 fn it_records_and_reads_on_an_old_distribution() {
     let folder = tempfile::tempdir().unwrap();
     let system = other_system("bullseye");
     succeeds(Command::new("cp").args(["-a", "--"]).arg(format!("{}/.", system.display())).arg(folder.path()));
-    bring(folder.path());
-    let run = ["/heaptrace", "run", "-o", "/list.dat", "--", "/bin/busybox", "ls", "/"];
-    let said = succeeds(&mut inside(folder.path(), &run));
-    assert!(String::from_utf8_lossy(&said.stdout).contains("heaptrace"), "busybox lists the folder");
-    let info = document(&succeeds(&mut inside(folder.path(), &["/heaptrace", "info", "--json", "/list.dat"])));
-    assert!(number(&info, "/allocations/count") > 0 && info["end"] == "exit" && info["complete"] == true, "{info:#}");
+    std::fs::copy(package("-x86_64-linux"), folder.path().join("heaptrace")).unwrap();
+    succeeds(Command::new("dpkg-deb").arg("-x").arg(package(".deb")).arg(folder.path().join("unpacked")));
+    succeeds(
+        Command::new("cp").args(["-a", "--"]).arg(folder.path().join("unpacked/usr/.")).arg(folder.path().join("usr")),
+    );
+    for heaptrace in ["/heaptrace", "/usr/bin/heaptrace"] {
+        let run = [heaptrace, "run", "-o", "/list.dat", "--", "/bin/busybox", "ls", "/"];
+        let said = succeeds(&mut inside(folder.path(), &run));
+        assert!(String::from_utf8_lossy(&said.stdout).contains("heaptrace"), "busybox lists the folder");
+        let info = document(&succeeds(&mut inside(folder.path(), &[heaptrace, "info", "--json", "/list.dat"])));
+        assert!(
+            number(&info, "/allocations/count") > 0 && info["end"] == "exit" && info["complete"] == true,
+            "{info:#}"
+        );
+    }
 }
 
 #[test]
@@ -135,21 +173,8 @@ fn it_attaches_with_nothing_beside_it() {
 #[ignore = "builds heaptrace as it is shipped by zig, minutes: make systems"]
 fn one_wheel_is_for_glibc_and_for_musl() {
     let folder = tempfile::tempdir().unwrap();
-    let build = folder.path().join("build");
-    std::fs::create_dir(&build).unwrap();
-    let shipped = shipped_heaptrace();
-    for name in ["heaptrace", "libtracehound.so", "libtracehound.a", "tracehound-wrap.opts"] {
-        std::fs::copy(shipped.with_file_name(name), build.join(name)).unwrap();
-    }
-    for name in ["heaptrace-replay", "heaptrace-fleet"] {
-        std::fs::copy(tracehound_tests::heaptrace().with_file_name(name), build.join(name)).unwrap();
-    }
-    let packages = folder.path().join("packages");
-    let mut pack = Command::new(root().join("packaging/pack.py"));
-    succeeds(pack.args(["--level", "1", "--from"]).arg(&build).arg("--out").arg(&packages));
     succeeds(Command::new("python3").args(["-m", "venv"]).arg(folder.path().join("venv")));
-    let names = std::fs::read_dir(&packages).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let wheel = names.into_iter().find(|name| name.ends_with(".whl")).unwrap();
+    let wheel = package(".whl").file_name().unwrap().to_str().unwrap().to_owned();
     // What lies beside was built for this machine's glibc, which the tag says.
     let tags = wheel.strip_suffix(".whl").unwrap().rsplit('-').next().unwrap();
     let (glibc, musl) = tags.split_once('.').unwrap();
@@ -158,7 +183,7 @@ fn one_wheel_is_for_glibc_and_for_musl() {
         let target = folder.path().join(platform);
         let mut pip = Command::new(folder.path().join("venv/bin/pip"));
         pip.args(["install", "--no-index", "--no-deps", "--disable-pip-version-check", "--only-binary=:all:"]);
-        pip.args(["--platform", platform, "tracehound", "--find-links"]).arg(&packages).arg("--target").arg(&target);
+        pip.args(["--platform", platform, "tracehound", "--find-links"]).arg(packages()).arg("--target").arg(&target);
         let output = pip.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{platform}: {said}");

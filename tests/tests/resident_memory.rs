@@ -76,8 +76,6 @@ fn every_kind_of_memory_has_its_row() {
     assert!(ledger["why"].as_str().is_some_and(|why| why.ends_with('.')), "{ledger:#}");
 }
 
-/// Stacks of threads without an event are found by their guards, whatever their size; and what the program takes by sbrk is no
-/// free memory of the allocator's.
 /// Where the nearest look is of another instant than the one asked for, blocks are counted at the look, and that is said.
 #[test]
 fn blocks_are_counted_at_the_look() {
@@ -96,6 +94,8 @@ fn blocks_are_counted_at_the_look() {
     assert!(said.contains("this is the nearest look at the pages") && said.contains("in 1,001 live blocks"), "{said}");
 }
 
+/// Stacks of threads without an event are found by their guards, whatever their size; and what the program takes by sbrk is no
+/// free memory of the allocator's.
 #[test]
 fn stacks_of_any_size_and_the_programs_own_break_have_their_rows() {
     let traced = trace(compile("own_stacks.c", &["-O1", "-pthread", &include()]), &[], &[]);

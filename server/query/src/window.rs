@@ -1,5 +1,6 @@
 //! Times as users write them, and the range of events that they mean.
 
+use std::collections::HashSet;
 use std::str::FromStr;
 
 use super::filter::Selection;
@@ -161,6 +162,9 @@ struct ResolvedMoment {
     after: Position,
 }
 
+/// Labels of a message about one that does not exist.
+const MOST_LABELS: usize = 8;
+
 fn moment(
     trace: &Trace,
     selection: &Selection,
@@ -198,9 +202,14 @@ fn moment(
             mark.map(|m| m.t_ns).or_else(look).ok_or_else(|| {
                 let marks = trace.marks().iter().map(|mark| &mark.label);
                 let looks = trace.looks().iter().map(|look| &look.label).filter(|label| !label.is_empty());
-                let mut known: Vec<_> = marks.chain(looks).map(|label| format!("`{label}`")).collect();
-                known.dedup();
-                known.truncate(8);
+                // A mark is looked at, too, and labels are used again.
+                let mut seen = HashSet::new();
+                let mut known: Vec<_> =
+                    marks.chain(looks).filter(|label| seen.insert(*label)).map(|label| format!("`{label}`")).collect();
+                if known.len() > MOST_LABELS {
+                    let more = known.split_off(MOST_LABELS).len();
+                    known.push(format!("{more} more"));
+                }
                 let marks = if known.is_empty() { "there are none".into() } else { known.join(", ") };
                 let forms = "`1.5s`, `200ms`, `peak`, `end`, `50%`, or the label of a mark or a look";
                 QueryError::bad(parameter, format!("`{label}` is no time: write {forms} ({marks})"))
