@@ -96,9 +96,25 @@ fn it_dies_by_the_signal_that_ended_the_program() {
 }
 
 fn wait_for(path: &Path) {
+    let since = std::time::Instant::now();
     while !path.exists() {
+        assert!(since.elapsed() < std::time::Duration::from_secs(60), "{} never came", path.display());
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
+}
+
+/// With the default actions of the signals of keys, whatever these tests were started with: what `nohup` or a shell starts in
+/// the background ignores them, and so does what that starts.
+fn with_default_actions(command: &mut Command) -> &mut Command {
+    let reset = || {
+        for signal in [libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: SIG_DFL is a valid action.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: signal(2) is all that it calls, which is safe between fork and exec.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(command, reset) }
 }
 
 #[test]
@@ -107,7 +123,7 @@ fn a_signal_sent_to_it_reaches_the_program() {
         let temp = tempfile::tempdir().unwrap();
         let script = format!("trap 'echo got it; exit 9' {name}; touch ready; while :; do sleep 0.05; done");
         let mut command = heaptrace(temp.path(), &["-o", "a.dat", "--", "sh", "-c", &script]);
-        let child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let child = with_default_actions(&mut command).stdout(std::process::Stdio::piped()).spawn().unwrap();
         wait_for(&temp.path().join("ready"));
         // SAFETY: kill(2) takes no pointers, and the child has not been waited for.
         unsafe { libc::kill(child.id().cast_signed(), signal) };
@@ -129,7 +145,7 @@ fn a_key_of_the_terminal_reaches_the_program_once() {
     let mut terminal = std::process::Command::new("script");
     terminal.args(["-qfec", &line, "/dev/null"]).current_dir(temp.path());
     terminal.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
-    let mut terminal = terminal.spawn().expect("script (bsdutils) is there");
+    let mut terminal = with_default_actions(&mut terminal).spawn().expect("script (bsdutils) is there");
     wait_for(&temp.path().join("ready"));
     std::io::Write::write_all(terminal.stdin.as_mut().unwrap(), b"\x03").unwrap();
     wait_for(&temp.path().join("log"));
