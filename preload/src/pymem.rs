@@ -254,7 +254,9 @@ unsafe extern "C-unwind" fn realloc_body(
             return allocated(caller, size, real);
         }
         match record::ready() {
-            Some(context) => with_block(old, || record::realloc(context, caller, REALLOC, old, size, real)),
+            Some(context) => with_block(gate::short_address(old.addr()), || {
+                record::realloc(context, caller, REALLOC, old, size, real)
+            }),
             None if is_up() => nested::realloc(caller, REALLOC, old, size, &mut real),
             None => real(),
         }
@@ -262,11 +264,11 @@ unsafe extern "C-unwind" fn realloc_body(
 }
 
 /// Makes a call that gives a block back or moves it. tracemalloc, between us and malloc, frees what it knows of the block
-/// inside of it, which is an event of its own.
+/// inside of it, which is an event of its own. `freed` is what the thread's slot is to have.
 #[inline(always)]
-fn with_block<T>(block: Ptr, call: impl FnOnce() -> T) -> T {
+fn with_block<T>(freed: u32, call: impl FnOnce() -> T) -> T {
     let slot = gate::slot();
-    slot.freed_by_python.set(gate::short_address(block.addr()));
+    slot.freed_by_python.set(freed);
     let result = call();
     slot.freed_by_python.set(0);
     result
@@ -285,7 +287,10 @@ unsafe extern "C-unwind" fn free_body(domain: &'static Domain, block: Ptr, stack
             return real();
         }
         match record::ready() {
-            Some(context) => with_block(block, || record::free(context, caller, Kind::OtherFree, block, real)),
+            Some(context) => {
+                let freed = gate::short_address(block.addr()) | gate::PYTHON_FREES;
+                with_block(freed, || record::free(context, caller, Kind::OtherFree, block, real))
+            }
             None if is_up() => nested::free(caller, Kind::OtherFree, block, &mut real),
             None => real(),
         }

@@ -77,11 +77,8 @@ fn what_tracemalloc_knows_of_a_block_is_freed_with_it() {
         let (_, recording) = run(&interpreter, &["--python-objects"], &[("PYTHONTRACEMALLOC", "5")], folder.path());
         let info = json(&["info"], &recording);
         let replaced = number(&info, "/recorder/clock_quality/order_violations");
-        // Hundreds were. One still is in about one run of forty, at the interpreter's end, and the reason is not known:
-        // docs/guide/python.md has it.
-        let unmatched = number(&info, "/recorder/unmatched_frees");
-        assert!(unmatched <= 1, "{}: {unmatched}", interpreter.display());
-        assert_eq!((replaced, &info["complete"]), (0, &true.into()), "{}", interpreter.display());
+        let figures = (number(&info, "/recorder/unmatched_frees"), replaced, &info["complete"]);
+        assert_eq!(figures, (0, 0, &true.into()), "{}", interpreter.display());
     }
 }
 

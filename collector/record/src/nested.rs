@@ -141,8 +141,10 @@ impl SlowEntry {
     /// # Safety
     /// `caller` must be the state of the hooked function's caller.
     pub unsafe fn node(&self, caller: Caller) -> Option<u32> {
+        // A table of tracemalloc's that shrinks when a block is freed: its free is an event, and so is its allocation.
+        let is_apart = gate::slot().freed_by_python.get() & gate::PYTHON_FREES != 0;
         // SAFETY: `caller` is the state of the hooked function's caller: the contract of `node`.
-        with_room(|| unsafe { self.node_here(caller, false) })
+        with_room(|| unsafe { self.node_here(caller, is_apart) })
     }
 
     /// The same, of a call that frees `block`. What Python's allocator frees beside its own block is no part of that: it may
@@ -151,7 +153,7 @@ impl SlowEntry {
     /// # Safety
     /// As for [`node`](Self::node).
     unsafe fn node_of_free(&self, caller: Caller, block: *mut c_void) -> Option<u32> {
-        let freed = gate::slot().freed_by_python.get();
+        let freed = gate::slot().freed_by_python.get() & !gate::PYTHON_FREES;
         let is_another = freed != 0 && freed != gate::short_address(block.addr());
         // SAFETY: `caller` is the state of the hooked function's caller: the contract of `node_of_free`.
         with_room(|| unsafe { self.node_here(caller, is_another) })

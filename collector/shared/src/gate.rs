@@ -217,16 +217,20 @@ pub struct ThreadGate {
     pub forked_ticks: [Cell<u64>; 2],
     /// The thread calls `daemon`, whose fork is to end the recording: see [`fork_ends`].
     pub fork_ends: Cell<u32>,
-    /// The block that Python's allocator is about to free or to move, as [`short_address`] has it; 0: none.
+    /// The block that Python's allocator is about to free or to move, as [`short_address`] has it, with [`PYTHON_FREES`]
+    /// where it is freed; 0: none.
     pub freed_by_python: Cell<u32>,
     /// The request context that the thread is in, 0 = none: see [`tracehound_record::request_context`].
     pub request_context: Cell<u64>,
 }
 
-/// An address of a block in 32 bits, never 0: two blocks that lie less than 32 GiB apart have two.
+/// Beside a [`short_address`]: the block is freed, and not moved. Whatever is allocated in such a call is no part of a block.
+pub const PYTHON_FREES: u32 = 1 << 31;
+
+/// An address of a block in 31 bits, never 0: two blocks that lie less than 16 GiB apart have two.
 #[must_use]
 pub fn short_address(block: usize) -> u32 {
-    (block >> 3) as u32 | 1
+    (block >> 3) as u32 & !PYTHON_FREES | 1
 }
 
 /// Values of [`ThreadGate::fork_ends`].
