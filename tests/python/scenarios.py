@@ -112,6 +112,17 @@ def manager():
         both()
 
 
+class Made:
+    """Made so often that its constructor is called without a call of C."""
+
+    def __init__(self, n):
+        self.block = both() or n
+
+
+def constructors():
+    return [Made(i).block for i in range(40)]
+
+
 def handler():
     try:
         try:
@@ -177,6 +188,7 @@ def all_of_them():
     with manager():
         both()
     handler()
+    constructors()
     with_trace()
     in_cycle()
     asyncio.run(coroutine(2))

@@ -12,8 +12,9 @@
 //! writes it into the recording before the first node that refers to it, and a forked child writes it again into its
 //! own recording.
 
-use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::code_list::{CodeEntry, HEADER_BYTES};
 use super::layout::{BYTES_DATA, OBJECT_SIZE, OBJECT_TYPE, PythonLayout, REFERENCE_MARKS, TEXT_STATE, UNIT};
 use super::memory::ObjectMemory;
 use super::{PythonInterpreter, move_epoch};
@@ -24,13 +25,16 @@ use crate::sys;
 /// Addresses from here on are code objects'. Not in the half that a process can have, on any processor.
 pub const CODE_ADDRESSES: u64 = 1 << 60;
 
+/// Represents each instruction of code that is no function of the program's: the interpreter runs it between two of them.
+/// The first range begins behind it.
+pub const INTERPRETERS_OWN: u64 = CODE_ADDRESSES;
+
 /// Code objects whose places are known at a time, and distinct ones in all.
 const MOST_CODES: usize = 1 << 18;
 const FULL: usize = MOST_CODES / 4 * 3;
 /// Longest text and line table that are kept; longer ones are cut.
 const MOST_TEXT: usize = 16 << 10;
 const MOST_LINES: usize = 1 << 20;
-const SEGMENT_BYTES: usize = 256 << 10;
 
 /// Place of a code object that was freed.
 const DEAD: u64 = 1;
@@ -40,9 +44,13 @@ const DEAD: u64 = 1;
 struct PlaceSlot {
     /// Address of the object; 0: none, [`DEAD`]: there was one.
     code: u64,
+    /// Where its range begins; [`NO_RANGE`]: it is the interpreter's own.
     base: u64,
     units: u64,
 }
+
+/// Base of code that represents nothing in a backtrace.
+const NO_RANGE: u64 = u64::MAX;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -142,28 +150,32 @@ impl Codes {
         }
         // SAFETY: its type says that it is a code object, which the frame keeps while `text` is in use here.
         let text = unsafe { CodeObject::read(interpreter.layout, memory, code) }?;
-        let hash = text.hash();
-        let content = self.content(hash);
-        // SAFETY: a slot of the table, whose lock is held.
-        let known = unsafe { *content };
-        let base = if known.hash == hash {
-            known.base
-        } else {
-            if self.used_contents >= FULL {
-                return None;
-            }
-            // First, so that a capture that is left here wastes addresses, and the next function does not get the same.
-            let base = NEXT_BASE.fetch_add(text.units + 1, Ordering::Relaxed);
-            text.append(base)?;
-            // SAFETY: a slot of the table, whose lock is held.
-            unsafe { content.write(ContentSlot { hash, base }) };
-            self.used_contents += 1;
-            base
-        };
+        let base = if text.is_interpreters_own { NO_RANGE } else { self.base_of(&text)? };
         // SAFETY: a slot of the table, whose lock is held.
         unsafe { self.place(code).write(PlaceSlot { code, base, units: text.units }) };
         self.used_places += 1;
         Some((base, text.units))
+    }
+
+    /// Where the range of this content begins, which gets one if it is new.
+    fn base_of(&mut self, text: &CodeObject) -> Option<u64> {
+        let hash = text.hash();
+        let content = self.content(hash);
+        // SAFETY: a slot of the table, whose lock is held.
+        let known = unsafe { *content };
+        if known.hash == hash {
+            return Some(known.base);
+        }
+        if self.used_contents >= FULL {
+            return None;
+        }
+        // First, so that a capture that is left here wastes addresses, and the next function does not get the same.
+        let base = NEXT_BASE.fetch_add(text.units + 1, Ordering::Relaxed);
+        text.append(base)?;
+        // SAFETY: a slot of the table, whose lock is held.
+        unsafe { content.write(ContentSlot { hash, base }) };
+        self.used_contents += 1;
+        Some(base)
     }
 }
 
@@ -200,7 +212,8 @@ fn give_back(guard: LockGuard<'static, Codes>) {
 }
 
 /// The address that represents an instruction of the code object at `code`, plus one like a return address, for the call
-/// tree. `code` and `instruction` are as in the frame. `None` if this is no code object, or not one of its instructions.
+/// tree, or [`INTERPRETERS_OWN`]. `code` and `instruction` are as in the frame. `None` if this is no code object, or not one
+/// of its instructions.
 ///
 /// # Safety
 /// The calling thread must be inside a frame of it.
@@ -216,6 +229,9 @@ pub unsafe fn address_of(
     let known = unsafe { codes.known(interpreter, memory, code) };
     give_back(codes);
     let (base, units) = known?;
+    if base == NO_RANGE {
+        return Some(INTERPRETERS_OWN);
+    }
     let layout = interpreter.layout;
     let number = if layout.has_inline_code() {
         let first = code + u64::from(layout.code_instructions);
@@ -286,6 +302,8 @@ struct CodeObject {
     name: ObjectText,
     file: ObjectText,
     lines: &'static [u8],
+    /// No compiler has made it of a program's source.
+    is_interpreters_own: bool,
 }
 
 /// A text object: its bytes, and how many of them make a character.
@@ -372,10 +390,14 @@ impl CodeObject {
             let lines_len = usize::try_from(memory.word(lines + OBJECT_SIZE)?).ok()?;
             let name = memory.word(code + u64::from(layout.code_name))?;
             let file = memory.word(code + u64::from(layout.code_file))?;
+            let first_line = memory.half_word(code + u64::from(layout.code_first_line))?;
             Some(CodeObject {
+                // What 3.13 and later run below a constructor that is called without a call of C (`_Py_InitCleanup`): its
+                // file is its name, one object, and it is defined in no line. Tracebacks do not show it.
+                is_interpreters_own: name == file && first_line == 0,
                 minor: layout.minor,
                 units: Some(units).filter(|&units| units < 1 << 32)?,
-                first_line: memory.half_word(code + u64::from(layout.code_first_line))?,
+                first_line,
                 name: ObjectText::read(layout, memory, name)?,
                 file: ObjectText::read(layout, memory, file)?,
                 lines: memory.bytes(lines + BYTES_DATA, lines_len.min(MOST_LINES))?,
@@ -419,154 +441,6 @@ impl CodeObject {
         out.publish();
         Some(())
     }
-}
-
-const HEADER_BYTES: usize = 8 + 4 * 8;
-
-/// Part of the list: entries follow it in its mapping.
-#[repr(C)]
-struct ListSegment {
-    next: AtomicPtr<ListSegment>,
-    /// Bytes of published entries.
-    len: AtomicU32,
-    room: u32,
-}
-
-static FIRST: AtomicPtr<ListSegment> = AtomicPtr::new(core::ptr::null_mut());
-/// The segment that is being filled; the lock's holder alone looks here.
-static LAST: AtomicPtr<ListSegment> = AtomicPtr::new(core::ptr::null_mut());
-
-/// An entry that is being written.
-struct CodeEntry {
-    segment: &'static ListSegment,
-    at: *mut u8,
-    left: usize,
-    bytes: usize,
-}
-
-impl CodeEntry {
-    /// Room for an entry.
-    fn of(bytes: usize) -> Option<CodeEntry> {
-        // SAFETY: segments are never unmapped.
-        let last = unsafe { LAST.load(Ordering::Relaxed).as_ref() };
-        let fits =
-            |segment: &&ListSegment| segment.len.load(Ordering::Relaxed) as usize + bytes <= segment.room as usize;
-        let segment = match last.filter(fits) {
-            Some(segment) => segment,
-            None => Self::new_segment(last, bytes)?,
-        };
-        let start = core::ptr::from_ref(segment).cast::<u8>().cast_mut();
-        let offset = size_of::<ListSegment>() + segment.len.load(Ordering::Relaxed) as usize;
-        Some(CodeEntry { segment, at: start.wrapping_add(offset), left: bytes, bytes })
-    }
-
-    fn new_segment(last: Option<&'static ListSegment>, bytes: usize) -> Option<&'static ListSegment> {
-        let room = (SEGMENT_BYTES - size_of::<ListSegment>()).max(bytes);
-        let memory = sys::map_memory(size_of::<ListSegment>() + room).ok()?.cast::<ListSegment>();
-        // SAFETY: a fresh mapping of this size, for ever.
-        let segment = unsafe {
-            memory.write(ListSegment {
-                next: AtomicPtr::new(core::ptr::null_mut()),
-                len: AtomicU32::new(0),
-                room: room as u32,
-            });
-            &*memory
-        };
-        LAST.store(memory, Ordering::Relaxed);
-        last.map_or(&FIRST, |last| &last.next).store(memory, Ordering::Release);
-        Some(segment)
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        let len = bytes.len().min(self.left);
-        // SAFETY: inside the room of this entry.
-        unsafe { self.at.copy_from_nonoverlapping(bytes.as_ptr(), len) };
-        self.at = self.at.wrapping_add(len);
-        self.left -= len;
-    }
-
-    fn publish(self) {
-        let len = self.segment.len.load(Ordering::Relaxed);
-        self.segment.len.store(len + self.bytes as u32, Ordering::Release);
-    }
-}
-
-/// A code object as the list has it.
-#[derive(Clone, Copy, Debug)]
-pub struct CodeText {
-    /// First address behind [`CODE_ADDRESSES`].
-    pub base: u64,
-    /// Instructions.
-    pub units: u32,
-    /// Line of its definition.
-    pub first_line: u32,
-    /// Minor version of the interpreter, whose line tables these are.
-    pub minor: u32,
-    /// Qualified name, UTF-8.
-    pub name: &'static [u8],
-    /// Source file, UTF-8.
-    pub file: &'static [u8],
-    /// Line table, as the version has it.
-    pub lines: &'static [u8],
-}
-
-/// How far a reader of the list has come.
-#[derive(Clone, Copy, Debug)]
-pub struct ListPosition {
-    segment: *const ListSegment,
-    at: u32,
-}
-
-// SAFETY: segments are shared, never change once published, and are never unmapped.
-unsafe impl Send for ListPosition {}
-
-impl Default for ListPosition {
-    fn default() -> Self {
-        Self { segment: core::ptr::null(), at: 0 }
-    }
-}
-
-/// Hands all code objects behind `position` to `each`.
-pub fn code_texts(position: &mut ListPosition, mut each: impl FnMut(CodeText)) {
-    loop {
-        if position.segment.is_null() {
-            position.segment = FIRST.load(Ordering::Acquire);
-        }
-        // SAFETY: null, or a segment, which stays.
-        let Some(segment) = (unsafe { position.segment.as_ref() }) else { return };
-        // Its successor first: behind that, nothing is added to it any more.
-        let next = segment.next.load(Ordering::Acquire);
-        let len = segment.len.load(Ordering::Acquire);
-        let start = position.segment.cast::<u8>().wrapping_add(size_of::<ListSegment>());
-        // SAFETY: so many bytes are published.
-        let bytes = unsafe { core::slice::from_raw_parts(start, len as usize) };
-        while let Some((text, used)) = bytes.get(position.at as usize..).and_then(entry) {
-            each(text);
-            position.at += used;
-        }
-        if next.is_null() {
-            return;
-        }
-        *position = ListPosition { segment: next, at: 0 };
-    }
-}
-
-fn entry(bytes: &'static [u8]) -> Option<(CodeText, u32)> {
-    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let base = u64::from(word(0)?) | u64::from(word(4)?) << 32;
-    let [used, units, first_line, minor] = [word(8)?, word(12)?, word(16)?, word(20)?];
-    let [name, file, lines] = [word(24)?, word(28)?, word(32)?].map(|len| len as usize);
-    let rest = bytes.get(HEADER_BYTES..)?;
-    let text = CodeText {
-        base,
-        units,
-        first_line,
-        minor,
-        name: rest.get(..name)?,
-        file: rest.get(name..name + file)?,
-        lines: rest.get(name + file..name + file + lines)?,
-    };
-    Some((text, used))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! Only four functions of Python are called, and they only read: the thread's state (two ways), whether the interpreter
 //! ends, the version.
 
+mod code_list;
 mod codes;
 mod layout;
 mod memory;
@@ -19,7 +20,8 @@ use core::ops::Range;
 use super::code::{self, DynamicSymbols};
 use super::sys;
 
-pub use codes::{CODE_ADDRESSES, CodeText, ListPosition, address_of, code_texts};
+pub use code_list::{CodeText, ListPosition, code_texts};
+pub use codes::{CODE_ADDRESSES, INTERPRETERS_OWN, address_of};
 pub use layout::{EntryMark, PythonLayout, TopFrame};
 pub use memory::ObjectMemory;
 use own_offsets::{OwnLayout, own_layout};

@@ -6,7 +6,7 @@ use super::known::KnownStacks;
 use super::last_combined::{EvaluationCall, LastCombined};
 use crate::{Array, Captured, TRUNCATED};
 use tracehound_shared::call_tree::{CallTree, NodeId};
-use tracehound_shared::python::{ObjectMemory, PythonInterpreter};
+use tracehound_shared::python::{INTERPRETERS_OWN, ObjectMemory, PythonInterpreter};
 
 /// Places for pairs at first and at most. There are more of them when many pairs have taken the place of others.
 const FIRST_PAIRS: usize = 8 << 10;
@@ -231,7 +231,9 @@ unsafe fn list_frames(
                 if role != FrameRole::Call && role != FrameRole::Base {
                     // SAFETY: the frame is one of the last stack, which exist: the contract of `list_frames`.
                     let address = unsafe { known.address(interpreter, &mut memory, left) }?;
-                    list.push((address, 0))?;
+                    if address != INTERPRETERS_OWN {
+                        list.push((address, 0))?;
+                    }
                 }
                 left -= 1;
                 if role != FrameRole::Inner {
