@@ -11,8 +11,7 @@ use tracehound_api::units::{count, duration, signed_bytes};
 pub fn growing(history: &History<'_>, o: &SeriesOutline) -> Option<Verdict> {
     let goes_on = o.rise > 0 && o.last_rise as f64 >= o.rise as f64 * STILL;
     // What began a moment ago has grown by definition.
-    let long = o.to_ns - o.from_ns >= history.duration_ns / 8;
-    if o.tau < 0.5 || o.p >= 0.001 || !goes_on || !long {
+    if !o.rises() || !goes_on || !o.is_long(history.duration_ns) {
         return None;
     }
     let slope = o.slope();

@@ -119,8 +119,8 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
     Some(verdict)
 }
 
-/// A level that is kept, swung below, or approached ever more slowly.
-pub fn bounded(active: &[(u64, i64)], o: &SeriesOutline) -> Option<Verdict> {
+/// A level that is kept, swung below, or reached.
+pub fn bounded(history: &History<'_>, active: &[(u64, i64)], o: &SeriesOutline) -> Option<Verdict> {
     let (low, high) = o.half;
     let spread = (high - low) as f64 / high.max(1) as f64;
     let stays = spread <= 0.1;
@@ -130,8 +130,11 @@ pub fn bounded(active: &[(u64, i64)], o: &SeriesOutline) -> Option<Verdict> {
     let (tau, p) = mann_kendall(&second);
     let level = o.lows.last().map_or(0, |&(_, low)| low) <= highest_before;
     let swings = high as f64 <= highest_before as f64 * 1.25 && level && (tau <= 0.0 || p > 0.01);
-    // A level that is still approached, ever more slowly.
-    let saturates = o.rise > 0 && (o.last_rise as f64) < o.rise as f64 * STILL && high as f64 <= o.last as f64 * 1.1;
+    // A level that is approached ever more slowly, or was reached. A moment after it began nobody knows which it is.
+    let saturates = o.rise > 0
+        && (o.last_rise as f64) < o.rise as f64 * STILL
+        && high as f64 <= o.last as f64 * 1.1
+        && o.is_long(history.duration_ns);
     if !(stays || swings || saturates) {
         return None;
     }
@@ -143,6 +146,12 @@ pub fn bounded(active: &[(u64, i64)], o: &SeriesOutline) -> Option<Verdict> {
         format!("live bytes stayed between {low} and {high} from {from} to {to}")
     } else if swings {
         format!("live bytes go up and down between {low} and {high} from {from} to {to}, no higher than before")
+    } else if let Some(end) = sudden_end(o) {
+        format!(
+            "live bytes rose to {high} until {}, and stayed there for the {} since",
+            duration(end),
+            duration(o.to_ns - end)
+        )
     } else {
         let part = o.last_rise as f64 / o.rise as f64 * 100.0;
         format!("live bytes rose to {high}, ever more slowly: {part:.0}% of the rise was in the last quarter")
@@ -151,15 +160,41 @@ pub fn bounded(active: &[(u64, i64)], o: &SeriesOutline) -> Option<Verdict> {
     Some(verdict(VerdictKind::Bounded, Shape::Bounded, confidence, why))
 }
 
+/// When a rise ended that had not slowed down before: its last quarter had at least half of its usual rate.
+fn sudden_end(o: &SeriesOutline) -> Option<u64> {
+    let (_, (end, _)) = o.risen(0.99)?;
+    let (_, (late, level)) = o.risen(0.75)?;
+    let begin = o.lows[0];
+    let usual = o.rise as f64 / end.saturating_sub(begin.0).max(1) as f64;
+    let last = (begin.1 as f64 + o.rise as f64 - level as f64) / end.saturating_sub(late).max(1) as f64;
+    (last >= usual / 2.0).then_some(end)
+}
+
 /// None of the others.
-pub fn unclear(o: &SeriesOutline) -> Verdict {
+pub fn unclear(history: &History<'_>, o: &SeriesOutline) -> Verdict {
     let (low, high) = o.half;
-    let why = format!(
-        "live bytes moved between {} and {} in the second half, without a clear direction (tau {:.2}, p {:.1e})",
-        signed_bytes(low),
-        signed_bytes(high),
-        o.tau,
-        o.p,
-    );
+    let why = if o.only_rises() {
+        // The tenth before is what was there already.
+        let (from, level) =
+            o.risen(0.1).filter(|_| o.is_long(history.duration_ns)).map_or((o.from_ns, o.first), |it| it.0);
+        let part = (history.duration_ns.saturating_sub(from)) as f64 / history.duration_ns.max(1) as f64 * 100.0;
+        let (allocated, freed) = history.allocated_freed;
+        format!(
+            "live bytes rose from {} to {} since {}, in the last {part:.0}% of the recording: too little of it to tell growth from a beginning; {} of {} freed",
+            signed_bytes(level),
+            signed_bytes(o.last),
+            duration(from),
+            if freed == 0 { "none".to_owned() } else { count(freed) },
+            plural(allocated, "block"),
+        )
+    } else {
+        format!(
+            "live bytes moved between {} and {} in the second half, without a clear direction (tau {:.2}, p {:.1e})",
+            signed_bytes(low),
+            signed_bytes(high),
+            o.tau,
+            o.p,
+        )
+    };
     verdict(VerdictKind::Unclear, Shape::Unclear, 0.0, why)
 }

@@ -12,7 +12,7 @@
 //!             least half of its ranges;
 //!             or: nearly all blocks are freed, as in a cache, and those that do not were allocated evenly all the time
 //! bounded     they rose to a level and stay there, or swing below a height that does not rise
-//! unclear     anything else, or too few moments
+//! unclear     anything else, too few moments, or a rise in the last eighth of the recording alone
 //! ```
 //! The lowest value of a range is what a queue or an arena goes back to: it shows a leak below swings that hide it.
 //! What is freed when the program ends is left out before judging, so that a list that only exit frees grows, too.
@@ -172,6 +172,6 @@ fn judge_curve(history: &History<'_>, active: &[(u64, i64)]) -> Verdict {
         .or_else(|| stepwise(history, active))
         .or_else(|| growing(history, &outline))
         .or_else(|| leaking_below(history, active, &outline, false))
-        .or_else(|| bounded(active, &outline))
-        .unwrap_or_else(|| unclear(&outline))
+        .or_else(|| bounded(history, active, &outline))
+        .unwrap_or_else(|| unclear(history, &outline))
 }

@@ -57,6 +57,28 @@ pub fn outline(active: &[(u64, i64)]) -> SeriesOutline {
 }
 
 impl SeriesOutline {
+    /// Whether it is a part of the recording that says more than that it has just begun.
+    pub fn is_long(&self, duration_ns: u64) -> bool {
+        self.to_ns - self.from_ns >= duration_ns / 8
+    }
+
+    /// Whether the lowest values rise by more than chance.
+    pub fn rises(&self) -> bool {
+        self.rise > 0 && self.tau >= 0.5 && self.p < 0.001
+    }
+
+    /// Whether they rise, by more than chance or without ever falling.
+    pub fn only_rises(&self) -> bool {
+        self.rises() || self.rise > 0 && self.lows.is_sorted_by_key(|&(_, low)| low)
+    }
+
+    /// When the lowest values had risen by a part of their whole rise, and what they were before and after.
+    pub fn risen(&self, part: f64) -> Option<((u64, i64), (u64, i64))> {
+        let first = self.lows[0].1;
+        let height = first as f64 + self.rise as f64 * part;
+        self.lows.windows(2).find(|pair| pair[1].1 as f64 >= height).map(|pair| (pair[0], pair[1]))
+    }
+
     /// Slope of the lowest values: the dear part, for which few time series qualify.
     pub fn slope(&self) -> Slope {
         theil_sen(&self.lows)

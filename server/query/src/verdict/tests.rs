@@ -224,3 +224,26 @@ fn growth_that_stopped_without_a_free_is_said() {
     assert!(!stopped((2000, 0), (S, 20 * S)).never_freed);
     assert!(!stopped((20, 0), (S, 100 * S)).never_freed);
 }
+
+#[test]
+fn a_rise_that_has_just_begun_is_said_to_be_one() {
+    // One block at the start, and a leak in the last ninth.
+    let late = judged(|i| 1000 + 1000 * (i as i64 - 228).max(0), Some((S, 256 * S)), 29);
+    assert_eq!(late.kind, VerdictKind::Unclear, "{late:?}");
+    assert!(late.why.contains("since 3 min 4") && late.why.contains("none of 29 blocks freed"), "{late:?}");
+    // The same without the block at the start; and one that stops a moment before the end.
+    for until in [256, 252] {
+        let late = judged(|i| 1000 * (i.min(until) as i64 - 228).max(0), Some((229 * S, until * S)), 28);
+        assert_eq!(late.kind, VerdictKind::Unclear, "{late:?}");
+        assert!(late.why.contains("in the last 11% of the recording"), "{late:?}");
+    }
+}
+
+#[test]
+fn a_rise_that_ends_at_once_does_not_slow_down() {
+    let stops = judged(|i| 1000 * i.min(205) as i64, Some((S, 205 * S)), 50);
+    assert_eq!((stops.kind, stops.shape), (VerdictKind::Bounded, Shape::Bounded), "{stops:?}");
+    assert!(stops.why.contains("and stayed there for the"), "{stops:?}");
+    let slows = judged(|i| (1e6 * (1.0 - (-(i as f64) / 60.0).exp())) as i64, Some((S, 255 * S)), 50);
+    assert!(slows.why.contains("ever more slowly"), "{slows:?}");
+}
