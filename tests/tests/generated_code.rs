@@ -67,6 +67,17 @@ fn named(events: &[(Value, usize)], language: &str) -> (usize, usize) {
     (allocs(events, |stack| is_generated(stack) && is_named(stack)), allocs(events, is_generated))
 }
 
+/// The names are behind the recording's end.
+#[test]
+fn the_next_recording_takes_the_place_of_one_with_names() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("app.js"), NODE).unwrap();
+    let pid = |path: &Path| number(&ask(&["info"], path), "/process/pid");
+    let first = pid(&record(&folder, &["node", "app.js"]));
+    assert_ne!(first, pid(&record(&folder, &["node", "app.js"])));
+    assert!(!folder.path().join("named.1.dat").exists());
+}
+
 #[test]
 fn stacks_through_javascript_have_its_functions() {
     let folder = tempfile::tempdir().unwrap();

@@ -281,3 +281,23 @@ fn through_the_allocator() {
 fn through_slots_with_jemalloc() {
     hand_overs("slots", "jemalloc");
 }
+
+/// The handler's events lie between the stamp of the old block, which another thread may get at once, and the record.
+#[test]
+fn moved_blocks_while_handlers_map_memory() {
+    let program = compile("moved_under_signals.c", &["-O2", "-pthread"]);
+    for _ in 0..10 {
+        let traced = trace(&program, &[], &[]);
+        assert!(traced.output.status.success(), "{}", traced.stderr());
+        let info = traced.info();
+        for figure in ["/unmatched_frees", "/order_repairs", "/clock_quality/order_violations"] {
+            assert_eq!(number(&info["recorder"], figure), 0, "{figure}: {info:#}");
+        }
+        assert_eq!(info["complete"], true);
+        let counted: Vec<u64> = traced.stdout().split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let (allocated, left) = (number(&info, "/allocations/count"), number(&info, "/leaked/count"));
+        // The C library's own: a buffer for the output, and what it keeps for threads.
+        let more = allocated - counted[0];
+        assert!(more < 100 && left <= more, "{allocated} allocations, {left} left, of {counted:?}");
+    }
+}

@@ -35,23 +35,39 @@ fn is_finished_recording(fd: i32) -> bool {
     }
 }
 
-/// Whether the last block of a recording of `len` bytes, apart from names that were added later, is an end block.
+/// Whether the last block of a recording of `len` bytes is an end block, apart from what was added later: names, and
+/// metadata with the names of generated code.
 fn has_end(fd: i32, len: u64) -> bool {
-    const WINDOW: u64 = 1 << 16;
+    /// More than are ever added.
+    const ADDED: usize = 1000;
     const TRAILER: u64 = BlockHeader::LEN as u64 + 8;
-    let header_at = |at: u64| {
-        let mut bytes = [0; BlockHeader::LEN];
-        if sys::read_at(fd, &mut bytes, at) == Ok(bytes.len()) { BlockHeader::decode(&bytes).ok() } else { None }
-    };
     let mut end = len;
     if let Some(at) = len.checked_sub(TRAILER)
-        && header_at(at).is_some_and(|trailer| trailer.kind == BlockKind::Names && trailer.stored_len == 8)
+        && header_at(fd, at).is_some_and(|trailer| trailer.kind == BlockKind::Names && trailer.stored_len == 8)
     {
         let mut offset = [0; 8];
         if sys::read_at(fd, &mut offset, at + BlockHeader::LEN as u64) == Ok(8) {
             end = u64::from_le_bytes(offset).min(len);
         }
     }
+    for _ in 0..ADDED {
+        match last_block(fd, end) {
+            Some((at, BlockKind::Meta)) => end = at,
+            Some((_, kind)) => return kind == BlockKind::End,
+            None => return false,
+        }
+    }
+    false
+}
+
+fn header_at(fd: i32, at: u64) -> Option<BlockHeader> {
+    let mut bytes = [0; BlockHeader::LEN];
+    if sys::read_at(fd, &mut bytes, at) == Ok(bytes.len()) { BlockHeader::decode(&bytes).ok() } else { None }
+}
+
+/// Where the block begins that ends at `end`, and what it is.
+fn last_block(fd: i32, end: u64) -> Option<(u64, BlockKind)> {
+    const WINDOW: u64 = 1 << 16;
     let mut window = vec![0; WINDOW as usize];
     let lowest = end.saturating_sub((MAX_PAYLOAD + BlockHeader::LEN) as u64);
     let mut to = end;
@@ -60,21 +76,21 @@ fn has_end(fd: i32, len: u64) -> bool {
         let from = to.saturating_sub(WINDOW).max(lowest);
         let window = window.get_mut(..(to - from) as usize).unwrap_or_default();
         if sys::read_at(fd, window, from) != Ok(window.len()) {
-            return false;
+            return None;
         }
         let mut at = 0;
         while let Some(found) = window.get(at..).and_then(find_sync) {
             let block = from + (at + found) as u64;
-            if let Some(header) = header_at(block)
+            if let Some(header) = header_at(fd, block)
                 && block + BlockHeader::LEN as u64 + u64::from(header.stored_len) == end
             {
-                return header.kind == BlockKind::End;
+                return Some((block, header.kind));
             }
             at += found + 1;
         }
         to = if from == lowest { lowest } else { from + BlockHeader::LEN as u64 };
     }
-    false
+    None
 }
 
 /// Whether the file was last written before this process began: an earlier image of the process, before an exec, and
@@ -179,7 +195,15 @@ mod tests {
         let names = [block(BlockKind::Names, &[5; 90]), block(BlockKind::Names, &names_at.to_le_bytes())].concat();
         assert!(ends(&[end.clone(), names.clone()]));
         let events = block(BlockKind::Events, &[2; 40]);
-        assert!(!ends(&[events, names]));
+        assert!(!ends(&[events.clone(), names]));
+        // Names of generated code are metadata, and names of functions are behind them.
+        let generated = block(BlockKind::Meta, &[4; 70]);
+        let names_at = names_at + 2 * generated.len() as u64;
+        let names = [block(BlockKind::Names, &[5; 90]), block(BlockKind::Names, &names_at.to_le_bytes())].concat();
+        assert!(ends(&[end.clone(), generated.clone(), generated.clone()]));
+        assert!(ends(&[end.clone(), generated.clone(), generated.clone(), names]));
+        assert!(!ends(&[end, events.clone(), generated.clone()]), "it went on");
+        assert!(!ends(&[events, generated.clone()]) && !ends(&[generated]));
     }
 
     #[test]

@@ -104,35 +104,57 @@ impl Numbering {
     }
 }
 
-/// Puts the ends of moved blocks before the events of a signal handler that interrupted the realloc and got the old
-/// address: the handler's records come first, since a thread publishes its realloc as a whole. Such a realloc becomes a
-/// free where it was stamped and an allocation where its record is; others stay as they are.
-fn split_interrupted(run: &mut Run, numbering: &mut Numbering) {
-    let kind_of = |item: &DecodedRecord| Kind::from_u8(item.kind());
+/// Puts what was stamped before a call and published after it before the events of a signal handler that interrupted the
+/// call: the handler's records come first in the run, and another thread may have got the address meanwhile. A realloc,
+/// which is published as a whole, becomes a free where it was stamped and an allocation where its record is, unless its
+/// block stayed where it was.
+fn put_back_interrupted(run: &mut Run, numbering: &mut Numbering) {
     for at in 1..run.items.len() {
-        let from = run.items[at];
-        if from.tick >= run.items[at - 1].tick || !kind_of(&from).is_some_and(Kind::is_realloc_from) {
+        let item = run.items[at];
+        if item.tick >= run.items[at - 1].tick {
+            continue;
+        }
+        let Some(len) = stamped_before(run, at) else { continue };
+        if Kind::from_u8(item.kind()).is_some_and(Kind::is_realloc_from) && !split_realloc(run, at, numbering) {
             continue;
         }
         // Records that come before it in the run and were stamped after it.
-        let first = run.items[..at].iter().rposition(|item| item.tick <= from.tick).map_or(0, |before| before + 1);
-        let takes = |item: &DecodedRecord| {
-            item.address == from.address && kind_of(item).is_some_and(|kind| kind.is_alloc() || kind.is_realloc_to())
-        };
-        // Between both halves there may be the record with the upper half of a large size.
-        let to =
-            (at + 1..run.items.len().min(at + 3)).find(|&to| kind_of(&run.items[to]).is_some_and(Kind::is_realloc_to));
-        let (Some(to), true) = (to, run.items[first..at].iter().any(takes)) else { continue };
-        let is_array = kind_of(&from) == Some(Kind::ReallocarrayFrom);
-        let (node, _) = run.origins[from.origin()];
-        let freed = numbering.number(node, Kind::ReallocFree as u8, &mut run.origins);
-        let kind = if is_array { Kind::ReallocarrayNew } else { Kind::ReallocNew };
-        let (node, _) = run.origins[run.items[to].origin()];
-        let allocated = numbering.number(node, kind as u8, &mut run.origins);
-        run.items[to].origin_kind = allocated << 6 | kind as u32;
-        run.items[at].origin_kind = freed << 6 | Kind::ReallocFree as u32;
-        run.items[first..=at].rotate_right(1);
+        let first = run.items[..at].iter().rposition(|before| before.tick <= item.tick).map_or(0, |before| before + 1);
+        run.items[first..at + len].rotate_right(len);
     }
+}
+
+/// Records from `at` on that are one end of something, stamped before the call that ended it; `None`: there is another one.
+fn stamped_before(run: &Run, at: usize) -> Option<usize> {
+    let kind = |at: usize| run.items.get(at).and_then(|item| Kind::from_u8(item.kind()));
+    match kind(at)? {
+        Kind::ReallocFree | Kind::Munmap | Kind::Brk => Some(1),
+        kind if kind.is_realloc_from() => Some(1),
+        // The upper half of its size.
+        Kind::SizeHigh if matches!(kind(at + 1), Some(Kind::Munmap | Kind::Brk)) => Some(2),
+        _ => None,
+    }
+}
+
+/// Makes a free and an allocation of the realloc whose first half is at `from`; false where the second half is missing, or
+/// the block stayed in its place.
+fn split_realloc(run: &mut Run, from: usize, numbering: &mut Numbering) -> bool {
+    let kind_of = |item: &DecodedRecord| Kind::from_u8(item.kind());
+    // Between both halves there may be the record with the upper half of a large size.
+    let mut behind = from + 1..run.items.len().min(from + 3);
+    let Some(to) = behind.find(|&to| kind_of(&run.items[to]).is_some_and(Kind::is_realloc_to)) else { return false };
+    if run.items[to].address == run.items[from].address {
+        return false;
+    }
+    let is_array = kind_of(&run.items[from]) == Some(Kind::ReallocarrayFrom);
+    let (node, _) = run.origins[run.items[from].origin()];
+    let freed = numbering.number(node, Kind::ReallocFree as u8, &mut run.origins);
+    let kind = if is_array { Kind::ReallocarrayNew } else { Kind::ReallocNew };
+    let (node, _) = run.origins[run.items[to].origin()];
+    let allocated = numbering.number(node, kind as u8, &mut run.origins);
+    run.items[to].origin_kind = allocated << 6 | kind as u32;
+    run.items[from].origin_kind = freed << 6 | Kind::ReallocFree as u32;
+    true
 }
 
 impl BlockDecoder {
@@ -146,7 +168,7 @@ impl BlockDecoder {
             self.read(file, block, run)?;
         }
         if self.numbering.goes_back {
-            split_interrupted(run, &mut self.numbering);
+            put_back_interrupted(run, &mut self.numbering);
         }
         Ok(())
     }
@@ -170,7 +192,7 @@ impl BlockDecoder {
         self.numbering.start(run);
         (0..columns.len()).filter_map(|at| columns.get(at)).for_each(|record| self.numbering.take(record, run));
         if self.numbering.goes_back {
-            split_interrupted(run, &mut self.numbering);
+            put_back_interrupted(run, &mut self.numbering);
         }
     }
 }
@@ -219,8 +241,31 @@ mod tests {
             ]
         );
         let elsewhere = [(Malloc, 1, 0x100), (Malloc, 5, 0x400), (ReallocFrom, 3, 0x100), (ReallocTo, 9, 0x300)];
-        assert_eq!(run(&elsewhere), elsewhere, "the realloc stays one");
+        assert_eq!(
+            run(&elsewhere),
+            [(Malloc, 1, 0x100), (ReallocFree, 3, 0x100), (Malloc, 5, 0x400), (ReallocNew, 9, 0x300)],
+            "another thread may have got the old address before the handler's event"
+        );
+        let in_place = [(Malloc, 1, 0x100), (Malloc, 5, 0x400), (ReallocFrom, 3, 0x100), (ReallocTo, 9, 0x100)];
+        assert_eq!(run(&in_place), in_place, "the realloc stays one");
         let cut = [(Malloc, 1, 0x100), (Malloc, 5, 0x100), (ReallocFrom, 3, 0x100)];
         assert_eq!(run(&cut), cut, "a half alone stays where it is");
+    }
+
+    #[test]
+    fn what_ends_before_a_handler_runs_comes_before_its_events() {
+        use Kind::{Free, Malloc, Mmap, Munmap, ReallocFree, SizeHigh};
+        for end in [ReallocFree, Munmap, Kind::Brk] {
+            let records = [(Mmap, 4, 0x8000), (Munmap, 6, 0x8000), (end, 2, 0x100), (Malloc, 9, 0x300)];
+            let [first, second, third, last] = records;
+            assert_eq!(run(&records), [third, first, second, last]);
+        }
+        // With the upper half of its size before it.
+        let large = [(Malloc, 4, 0x300), (SizeHigh, 2, 1), (Munmap, 2, 0x100), (Free, 5, 0x300)];
+        let [first, second, third, last] = large;
+        assert_eq!(run(&large), [second, third, first, last]);
+        // What is published before its call, or stamped after it, has nobody else's event in between.
+        let others = [(Malloc, 4, 0x300), (Free, 2, 0x100), (Malloc, 6, 0x500), (Malloc, 5, 0x700)];
+        assert_eq!(run(&others), others);
     }
 }
