@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tracehound_tests::ground_truth::{Case, agrees};
-use tracehound_tests::{compile, dump, number, trace};
+use tracehound_tests::{compile, dump, dump_where, functions, number, trace};
 
 #[test]
 fn exceptions_destroy_every_object() {
@@ -25,6 +25,27 @@ fn cancelled_and_exiting_threads_clean_up() {
 #[test]
 fn longjmp_out_of_deep_recursion() {
     agrees("longjmp.c", &[]);
+}
+
+/// A thread whose event was left by a jump records on, also from the frame that the event was called by and deeper ones.
+#[test]
+fn handlers_that_leave_changes_of_the_address_space() {
+    let program = compile("jumps_out_of_maps.c", &["-O1"]);
+    for (call, stack) in ["mmap", "sbrk", "mremap"].into_iter().flat_map(|call| ["0", "1"].map(|stack| (call, stack))) {
+        for _ in 0..3 {
+            let run = trace(&program, &[call, stack], &[]);
+            assert_eq!(run.output.status.code(), Some(3), "{call} {stack}: {}", run.stderr());
+            let is_counted = |event: &Value| event["kind"] == "alloc" && event["size"] == 20001;
+            let counted = dump_where(&run.recording(), is_counted);
+            assert_eq!(counted.len(), 1000, "{call} {stack}: {:#}", run.info());
+            let freed = dump_where(&run.recording(), |event| event["kind"] == "free" && event["size"] == 20001);
+            assert_eq!(freed.len(), 500, "{call} {stack}");
+            for event in counted {
+                let stack = functions(&event["stack"]);
+                assert!(stack.iter().any(|name| name == "main"), "{call}: {stack:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -36,6 +36,10 @@ fn a_full_disk_stops_the_recording_not_the_program() {
     let info = json(&["info"], &recordings[0]);
     assert_eq!(info["complete"], false, "{info:#}");
     assert!(number(&info, "/allocations/count") > 0, "{info:#}");
+    // What all threads did until then is there, in the file or beside it.
+    for figure in ["/events/lost", "/recorder/unmatched_frees", "/recorder/clock_quality/order_violations"] {
+        assert_eq!(number(&info, figure), 0, "{figure}: {info:#}");
+    }
 }
 
 /// Where nothing at all can be written there is no recording, and nothing is left of the attempt.

@@ -440,6 +440,8 @@ impl RecordingWriter {
     }
 
     fn stop_with(&mut self, code: i32, error: &str) {
+        // Before the gate is shut: what is stamped until here is recorded by all threads.
+        let tick = (self.facts.now)();
         self.session.end_recording();
         let path = self.blocks.file().path();
         // A write that took too long at an end is reported by the code that ends the recording.
@@ -451,11 +453,22 @@ impl RecordingWriter {
         self.metas.clear();
         self.blocks.drop_metas();
         let text = format!("recording stopped: {error}");
-        let tick = (self.facts.now)();
         self.blocks.meta(tick, &Meta::Remark(Remark { tick, topic: "write-error".into(), text }));
         let reason = EndReason::DiskFull;
-        if self.end(reason, Some((code, error.into()))).is_err() {
-            // Not even the end block has room: the file ends after its last whole block, and the side file says why.
+        // What was published and is not in the file is in the side file. An end block would make that worthless, and other
+        // threads' later events are in the file perhaps.
+        let keeps_side_file = !matches!(code, 0 | libc::ETIMEDOUT) && self.session.side.is_shared();
+        let is_ended = if keeps_side_file {
+            self.put_stack_counts();
+            self.blocks.flush_metas();
+            // Without room for the remark the side file says as much.
+            let _ = self.blocks.commit();
+            false
+        } else {
+            self.end(reason, Some((code, error.into()))).is_ok()
+        };
+        if !is_ended {
+            // The file ends after its last whole block, and the side file says why.
             self.blocks.file().trim();
             self.session.side.set_ending(Ending::NoRoom, tick, 0);
             self.ended = Some(reason);

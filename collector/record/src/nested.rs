@@ -19,7 +19,7 @@ use tracehound_shared::thread::{IDLE, IN_REAL, MODE, RECORDING, STAMPED, ThreadC
 #[cfg(target_arch = "aarch64")]
 use tracehound_unwind::is_signal_return;
 use tracehound_unwind::room::with_room;
-use tracehound_unwind::{Caller, Unwinder, capture_nested, count_nested, first_answer};
+use tracehound_unwind::{Caller, Unwinder, capture_nested, count_nested, first_answer, leads_past};
 
 /// An event that has been entered on the slow path.
 pub struct SlowEntry {
@@ -198,9 +198,9 @@ impl SlowEntry {
     }
 }
 
-/// Whether the event that the context is in was left by a jump (`siglongjmp` out of a handler): the stack has been
-/// unwound past it, and none of our functions is on it. Only where both lie close together; else the event counts
-/// as interrupted, which is always correct and only slower.
+/// Whether the event that the context is in was left by a jump (`siglongjmp` out of a handler): none of our functions is on
+/// the stack, which has been unwound past it, or is used again where the event was. Only where both lie close together; else
+/// the event counts as interrupted.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
@@ -208,12 +208,17 @@ impl SlowEntry {
 unsafe fn is_stale(context: &ThreadContext, caller: Caller) -> bool {
     const NEAR: u64 = 1 << 20;
     let entry = context.entry_sp.load(Ordering::Relaxed);
-    if caller.sp <= entry || caller.sp - entry >= NEAR {
+    if caller.sp.abs_diff(entry) >= NEAR {
         return false;
     }
     // A handler's event may have come between the store of `entry_sp` and the beginning of this event, and have stored
-    // its own.
+    // its own: a live event is looked for further out, too.
     let own = own_code();
+    if caller.sp <= entry {
+        // An event that goes on has its frame right below `entry`, and a handler's stack elsewhere leads there first.
+        // SAFETY: `caller` is the state of the hooked function's caller: the contract of `is_stale`.
+        return with_room(|| unsafe { leads_past(caller, entry, |pc| own.contains(&pc)) });
+    }
     // SAFETY: `caller` is the state of the hooked function's caller: the contract of `is_stale`.
     with_room(|| unsafe { first_answer(caller, |pc| own.contains(&pc).then_some(())) }).is_none()
 }

@@ -520,6 +520,16 @@ pub unsafe fn first_answer<T>(caller: Caller, judge: impl FnMut(u64) -> Option<T
     unsafe { nested::first_answer(caller, judge) }
 }
 
+/// Whether unwinding from `caller` by exact rules alone reaches a frame above `sp`, on the same stack, and none whose PC is
+/// sought, there or further out. Caches nothing.
+///
+/// # Safety
+/// As for [`capture_nested`].
+pub unsafe fn leads_past(caller: Caller, sp: u64, is_sought: impl FnMut(u64) -> bool) -> bool {
+    // SAFETY: the caller keeps the contract of `capture_nested`, which covers this call.
+    unsafe { nested::leads_past(caller, sp, is_sought) }
+}
+
 /// Counts a backtrace of [`capture_nested`] that is used.
 pub fn count_nested(counters: &StackCounters, captured: Captured) {
     count(&counters.nested);

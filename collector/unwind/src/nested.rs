@@ -78,6 +78,31 @@ pub unsafe fn first_answer<T>(caller: Caller, mut judge: impl FnMut(u64) -> Opti
     answer
 }
 
+/// See [`super::leads_past`].
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+pub unsafe fn leads_past(caller: Caller, sp: u64, mut is_sought: impl FnMut(u64) -> bool) -> bool {
+    let mut own = OwnStack::of_this_thread(caller.sp);
+    let mut state = FrameState::from(caller);
+    let mut readable = Readable::from(&mut own, state.sp);
+    while state.pc != 0 {
+        if is_sought(state.pc) {
+            return false;
+        }
+        let rule = rule_of(state.pc);
+        if rule.kind() == RuleKind::Unknown {
+            break;
+        }
+        // SAFETY: `readable` begins at or below the state's sp.
+        match unsafe { step(rule, state, &mut readable, &mut own) } {
+            StepResult::Out(outer) if outer.sp > state.sp => state = outer,
+            _ => break,
+        }
+    }
+    state.sp > sp
+}
+
 /// Walks up to `limit` frames and stores the PC of frame `i` in `window[i % WINDOW]`. Returns how many frames
 /// there are, and their flags; `None` if this way of unwinding fails.
 ///

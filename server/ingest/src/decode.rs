@@ -115,11 +115,14 @@ fn put_back_interrupted(run: &mut Run, numbering: &mut Numbering) {
             continue;
         }
         let Some(len) = stamped_before(run, at) else { continue };
+        // Records that come before it in the run and were stamped after it: a handler's, or one of a loss.
+        let first = run.items[..at].iter().rposition(|before| before.tick <= item.tick).map_or(0, |before| before + 1);
+        if !run.items[first..at].iter().any(|item| Kind::from_u8(item.kind()).is_some_and(Kind::has_address)) {
+            continue;
+        }
         if Kind::from_u8(item.kind()).is_some_and(Kind::is_realloc_from) && !split_realloc(run, at, numbering) {
             continue;
         }
-        // Records that come before it in the run and were stamped after it.
-        let first = run.items[..at].iter().rposition(|before| before.tick <= item.tick).map_or(0, |before| before + 1);
         run.items[first..at + len].rotate_right(len);
     }
 }
@@ -264,6 +267,8 @@ mod tests {
         let large = [(Malloc, 4, 0x300), (SizeHigh, 2, 1), (Munmap, 2, 0x100), (Free, 5, 0x300)];
         let [first, second, third, last] = large;
         assert_eq!(run(&large), [second, third, first, last]);
+        let lost = [(Malloc, 1, 0x100), (Kind::Lost, 6, 3), (Kind::ReallocFrom, 4, 0x100), (Kind::ReallocTo, 9, 0x300)];
+        assert_eq!(run(&lost), lost, "no event came between");
         // What is published before its call, or stamped after it, has nobody else's event in between.
         let others = [(Malloc, 4, 0x300), (Free, 2, 0x100), (Malloc, 6, 0x500), (Malloc, 5, 0x700)];
         assert_eq!(run(&others), others);

@@ -72,6 +72,8 @@ pub struct Intake {
     pub parts: (u64, Vec<MemoryPart>),
     /// Everything before this tick is in the file.
     pub watermark: u64,
+    /// When recording stopped, though threads were in the middle of events, which are in the side file.
+    pub stopped: Option<u64>,
     /// Latest statistics.
     pub statistics: Statistics,
     /// Latest counts of backtraces.
@@ -99,11 +101,11 @@ pub struct Intake {
     pub last_tick: u64,
 }
 
-/// The remark on a recording that had no room for its end ([`Ending::NoRoom`]).
+/// The remark on a recording that could take nothing more, not even its end ([`Ending::NoRoom`]).
 #[must_use]
 pub fn no_room(tick: u64) -> Remark {
-    let text = "recording stopped: the disk, or a limit on the size of files, had no room even for its end; what the program \
-                did later is not recorded";
+    let text = "recording stopped: the disk, or a limit on the size of files, had no room for more; what the program did \
+                later is not recorded";
     Remark { tick, topic: "write-error".into(), text: text.into() }
 }
 
@@ -229,7 +231,11 @@ impl Intake {
             Ending::Exec => (EndReason::Exec, "exec-writer"),
             Ending::Stopped => (EndReason::Stopped, "stopped-writer"),
             Ending::NoRoom => {
-                self.remarks.push(no_room(tick));
+                // There was room for the recorder's own remark perhaps, which has the reason.
+                if !self.remarks.iter().any(|remark| remark.topic == "write-error") {
+                    self.remarks.push(no_room(tick));
+                }
+                self.stopped = Some(tick);
                 let (reason, statistics) = (EndReason::DiskFull, self.statistics.clone());
                 self.end = Some(End { reason, tick, statistics, error: None });
                 return true;

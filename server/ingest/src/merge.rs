@@ -123,6 +123,8 @@ pub struct Merger {
     /// Payload offsets of blocks of events that turned out to be damaged.
     pub damaged: BTreeSet<u64>,
     spare: Vec<Run>,
+    /// Records after this tick are left out: recording had ended, and other threads' later events are in no record.
+    cut: Option<u64>,
     /// Times of runs of several blocks go up to here. Where their records are not in the file's order, counts of records
     /// mean nothing to a later run.
     joined_until: u64,
@@ -139,6 +141,11 @@ impl Merger {
     /// Adds records to be merged.
     pub fn add(&mut self, pending: Pending) {
         self.pending.push(pending);
+    }
+
+    /// Leaves out what is after `tick`.
+    pub fn cut_after(&mut self, tick: Option<u64>) {
+        self.cut = tick;
     }
 
     /// Whether a later run could go on behind what `engine` has taken; `rest` has left the runs and was not taken yet.
@@ -368,7 +375,7 @@ impl Merger {
         let DecodedPart { first_record, count, run } = part;
         let Some(state) = engine.threads.get_mut(thread as usize) else { return };
         state.known_records = state.known_records.max(first_record.saturating_add(count));
-        let run = match run {
+        let mut run = match run {
             Ok(run) => run,
             Err(payload_at) => {
                 self.damaged.insert(payload_at);
@@ -387,6 +394,11 @@ impl Merger {
         }
         state.next_record = first_record.saturating_add(run.items.len() as u64);
         state.known_records = state.known_records.max(state.next_record);
+        if let Some(tick) = self.cut
+            && let Some(late) = run.items.get(skip..).and_then(|rest| rest.iter().position(|item| item.tick > tick))
+        {
+            run.items.truncate(skip + late);
+        }
         // Thread 0 is nobody's: marks, starts and stops from outside.
         state.active |= pending.thread != 0;
         let floor = state.last_tick.max(pending.key).max(self.merged_until);
