@@ -96,6 +96,16 @@ fn stacks_are_those_that_python_tells() {
     }
 }
 
+/// `PYTHONPERFSUPPORT` is for 3.12 and later; the code that they make for perf runs around each function.
+#[test]
+fn code_for_perf_is_no_function() {
+    for interpreter in pythons() {
+        let run = run(&interpreter, "native.py", &[("PYTHONPERFSUPPORT", "1")]);
+        assert!(compared(&run, false) >= 80, "{}", interpreter.display());
+        let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", number(&run.info(), "/process/pid")));
+    }
+}
+
 #[test]
 fn a_function_where_another_one_was_is_not_taken_for_it() {
     for interpreter in pythons() {

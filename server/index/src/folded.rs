@@ -3,12 +3,14 @@
 //!
 //! | runtime | left out | where |
 //! |---|---|---|
-//! | Python | the modules that run Python's functions | around Python's functions, and outside of them |
+//! | Python | the modules that run Python's functions, its trampolines for perf | around Python's functions, and outside of them |
 //! | V8 | functions of `v8::`, built-in functions, code without a language | between two functions in JavaScript |
 //! | the JVM | `libjvm.so`, code without a language: stubs, the interpreter | between two methods |
 //!
 //! What is V8's is known by its name. Functions of native modules and libraries stay wherever they are, and so does code that
 //! nobody has a name for.
+
+use std::collections::HashSet;
 
 use super::Trace;
 use super::cancel::Cancel;
@@ -36,7 +38,7 @@ impl FoldedFrames {
     pub(crate) fn find(trace: &Trace, symbols: &dyn RecordingSymbols) -> Self {
         let mut roles = Vec::new();
         if !trace.interpreted().is_empty() {
-            roles = python_roles(trace);
+            roles = python_roles(trace, symbols);
         }
         if let Some(generated) = generated_roles(trace, symbols) {
             roles.resize(generated.len(), RuntimeRole::Other);
@@ -63,11 +65,16 @@ impl FoldedFrames {
     }
 }
 
-fn python_roles(trace: &Trace) -> Vec<RuntimeRole> {
+fn python_roles(trace: &Trace, symbols: &dyn RecordingSymbols) -> Vec<RuntimeRole> {
     let is_python: Vec<bool> = trace.modules().iter().map(ModuleFacts::is_interpreted).collect();
+    let generated = generated_locations(trace);
+    make_ready(trace, symbols, &generated);
+    let mut names = PlaceNames { trace, symbols, levels: Vec::new() };
+    let trampolines: HashSet<LocationId> = generated.into_iter().filter(|&id| names.is_pythons_own(id)).collect();
     let role = |node: u32| {
-        let module = trace.node_location(node).and_then(|location| trace.location(location).module);
-        match module {
+        let location = trace.node_location(node);
+        match location.and_then(|location| trace.location(location).module) {
+            None if location.is_some_and(|location| trampolines.contains(&location)) => RuntimeRole::Own,
             Some(module) if is_python.get(module as usize) == Some(&true) => RuntimeRole::Function,
             Some(module) if trace.interpreter().has_module(module) => RuntimeRole::Own,
             _ => RuntimeRole::Other,
@@ -76,10 +83,14 @@ fn python_roles(trace: &Trace) -> Vec<RuntimeRole> {
     (0..trace.node_count()).map(role).collect()
 }
 
+/// Places in no module.
+fn generated_locations(trace: &Trace) -> Vec<LocationId> {
+    (0..trace.location_count()).filter(|&id| trace.location(id).module.is_none()).collect()
+}
+
 /// `None` in recordings without functions that were generated.
 fn generated_roles(trace: &Trace, symbols: &dyn RecordingSymbols) -> Option<Vec<RuntimeRole>> {
-    let generated: Vec<LocationId> =
-        (0..trace.location_count()).filter(|&id| trace.location(id).module.is_none()).collect();
+    let generated = generated_locations(trace);
     make_ready(trace, symbols, &generated);
     let mut names = PlaceNames { trace, symbols, levels: Vec::new() };
     let mut roles = vec![RuntimeRole::Other; trace.location_count() as usize];
@@ -167,6 +178,18 @@ struct PlaceNames<'a> {
 }
 
 impl PlaceNames<'_> {
+    /// Whether a place in no module is code that Python makes for perf to see its functions by.
+    fn is_pythons_own(&mut self, id: LocationId) -> bool {
+        self.levels.clear();
+        self.symbols.frames(self.trace, id, &mut self.levels);
+        let is_own = |level: &SymbolFrame| {
+            let function = self.symbols.function(level.function);
+            function.language.is_none()
+                && function.name.is_some_and(|name| name.starts_with(program::PYTHON_TRAMPOLINE))
+        };
+        !self.levels.is_empty() && self.levels.iter().all(is_own)
+    }
+
     fn role(&mut self, id: LocationId) -> RuntimeRole {
         let module = self.trace.location(id).module;
         let module = module.and_then(|position| self.trace.modules().get(position as usize));

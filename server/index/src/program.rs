@@ -7,6 +7,10 @@
 //!            wrapper           nameless   wrapper                the program's function
 //! ```
 
+/// How CPython calls the code that it makes for each function where perf is to see them (`-X perf`), in perf maps; the
+/// function and its file follow. Where a recording has Python's functions themselves, it is the interpreter's own.
+pub const PYTHON_TRAMPOLINE: &str = "py::";
+
 /// What kind of code a function is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CodeKind {

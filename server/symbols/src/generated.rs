@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use tracehound_index::language::SourceLanguage;
-use tracehound_index::program::CodeKind;
+use tracehound_index::program::{CodeKind, PYTHON_TRAMPOLINE};
 
 /// A function of generated code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +71,11 @@ impl GeneratedFunction {
         Self { name, place: None, language: same(|function| function.language), kind }
     }
 
+    /// A runtime's own code, by what it calls it.
+    pub fn of_runtime(text: Arc<str>) -> Self {
+        Self { name: text, place: None, language: None, kind: CodeKind::Library }
+    }
+
     /// What a text of a perf map says. In a JVM (`in_jvm`) what is no method is the JVM's own.
     pub fn parse(text: &str, in_jvm: bool) -> Self {
         let known = v8(text).or_else(|| java(text, in_jvm)).or_else(|| python(text));
@@ -85,7 +90,7 @@ impl GeneratedFunction {
 fn v8(text: &str) -> Option<GeneratedFunction> {
     let (tag, rest) = text.split_once(':')?;
     if V8_OWN.contains(&tag) {
-        return Some(GeneratedFunction { name: text.into(), place: None, language: None, kind: CodeKind::Library });
+        return Some(GeneratedFunction::of_runtime(text.into()));
     }
     let language = Some(SourceLanguage::JavaScript);
     if tag == "RegExp" {
@@ -226,7 +231,7 @@ fn is_word(text: &str) -> bool {
 
 /// `py::handle:/srv/app.py`
 fn python(text: &str) -> Option<GeneratedFunction> {
-    let (name, file) = text.strip_prefix("py::")?.split_once(':')?;
+    let (name, file) = text.strip_prefix(PYTHON_TRAMPOLINE)?.split_once(':')?;
     if name.is_empty() || file.is_empty() {
         return None;
     }

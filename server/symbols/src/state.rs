@@ -10,7 +10,7 @@ use tracehound_index::Trace;
 use tracehound_index::facts::ModuleFacts;
 use tracehound_index::interpreted::{GENERATED, SourceCall};
 use tracehound_index::language::SourceLanguage;
-use tracehound_index::program::CodeKind;
+use tracehound_index::program::{CodeKind, PYTHON_TRAMPOLINE};
 use tracehound_index::symbols::{FileId, FunctionFacts, FunctionId, LocationId, SymbolFrame};
 
 use super::generated::{GeneratedFunction, GeneratedPlace};
@@ -129,7 +129,12 @@ impl Symbolization {
         let (module, address, functions) = match place {
             CallSite::Nowhere(pc) => match version_text(trace, pc).or_else(|| self.generated_text(pc)) {
                 Some(text) => {
-                    let frame = self.generated_frame(&GeneratedFunction::of_lines(&text, has_jvm(trace)));
+                    let is_trampoline = text.starts_with(PYTHON_TRAMPOLINE) && !trace.interpreted().is_empty();
+                    let function = match is_trampoline {
+                        true => GeneratedFunction::of_runtime(text),
+                        false => GeneratedFunction::of_lines(&text, has_jvm(trace)),
+                    };
+                    let frame = self.generated_frame(&function);
                     self.place_frames(location, vec![frame]);
                     return;
                 }
