@@ -64,7 +64,9 @@ pub fn of_killed(path: &Path, id: [u8; 16], last: Option<Placed>) -> Result<Vec<
         out.metas(BlockKind::Meta, last_tick, &metas)?;
         metas.clear();
     }
-    metas.push(Meta::End(End { reason, tick: last_tick, statistics: Statistics::default(), error: None }));
+    // Records after a stop for want of room are left out: other threads' are in no record.
+    let end_tick = if ending == Ending::NoRoom { tick } else { last_tick };
+    metas.push(Meta::End(End { reason, tick: end_tick, statistics: Statistics::default(), error: None }));
     metas.push(Meta::Directory(Directory { offsets: Vec::new() }));
     out.metas(BlockKind::End, last_tick, &metas)?;
     Ok(out.bytes)

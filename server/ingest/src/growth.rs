@@ -226,7 +226,7 @@ impl Growth {
             }
         }
         let limit = running.then_some(self.intake.watermark);
-        self.merger.cut_after(self.intake.stopped);
+        self.merger.cut_after(self.intake.stopped());
         let base = facts(
             self.recording_id,
             self.seen_bytes,

@@ -72,8 +72,6 @@ pub struct Intake {
     pub parts: (u64, Vec<MemoryPart>),
     /// Everything before this tick is in the file.
     pub watermark: u64,
-    /// When recording stopped, though threads were in the middle of events, which are in the side file.
-    pub stopped: Option<u64>,
     /// Latest statistics.
     pub statistics: Statistics,
     /// Latest counts of backtraces.
@@ -222,6 +220,12 @@ impl Intake {
         self.remarks.push(Remark { tick: gave_up.tick, topic: "gave-up".into(), text });
     }
 
+    /// When recording stopped for want of room, though threads were in the middle of events.
+    #[must_use]
+    pub fn stopped(&self) -> Option<u64> {
+        self.end.as_ref().filter(|end| end.reason == EndReason::DiskFull).map(|end| end.tick)
+    }
+
     /// Notes the end of a process that did not wait for the disk to take the end of its recording, by the side file; false
     /// when it did not end so.
     pub fn ended_without_disk(&mut self, (ending, tick, waited_ns): (Ending, u64, u64)) -> bool {
@@ -235,7 +239,6 @@ impl Intake {
                 if !self.remarks.iter().any(|remark| remark.topic == "write-error") {
                     self.remarks.push(no_room(tick));
                 }
-                self.stopped = Some(tick);
                 let (reason, statistics) = (EndReason::DiskFull, self.statistics.clone());
                 self.end = Some(End { reason, tick, statistics, error: None });
                 return true;

@@ -12,7 +12,7 @@ pub struct NodeSlot {
 }
 
 /// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
-#[cfg(all(target_arch = "x86_64", not(loom)))]
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
     let taken: u8;
     // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. Every
@@ -37,7 +37,7 @@ pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
 }
 
 /// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
-#[cfg(all(target_arch = "aarch64", not(loom)))]
+#[cfg(all(target_arch = "aarch64", not(loom), not(miri)))]
 pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
     let taken: u64;
     // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. The
@@ -73,6 +73,21 @@ pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
 #[cfg(loom)]
 pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
     crate::sync::model::claim_pair(&slot.pc, &slot.place, (pc, place))
+}
+
+/// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken. Miri interprets no assembly:
+/// under a lock, and `pc` last, which readers look at first.
+#[cfg(miri)]
+pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
+    use crate::sync::atomic::Ordering;
+    static CLAIMING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _claiming = CLAIMING.lock();
+    let is_free = slot.pc.load(Ordering::Relaxed) == 0 && slot.place.load(Ordering::Relaxed) == 0;
+    if is_free {
+        slot.place.store(place, Ordering::Relaxed);
+        slot.pc.store(pc, Ordering::Release);
+    }
+    is_free
 }
 
 #[cfg(all(test, not(loom)))]

@@ -8,6 +8,9 @@ pub use crate::sync::system::{map_memory, unmap, wipe_in_children};
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
+/// Of memory that takes pages only where it is touched. Miri has no such flag.
+const UNRESERVED: MapFlags = if cfg!(miri) { MapFlags::PRIVATE } else { MapFlags::PRIVATE.union(MapFlags::NORESERVE) };
+
 /// Maps private anonymous memory, zeroed.
 #[cfg(not(loom))]
 pub fn map_memory(bytes: usize) -> Result<*mut u8> {
@@ -16,9 +19,8 @@ pub fn map_memory(bytes: usize) -> Result<*mut u8> {
 
 /// The same for memory that the caller adds to the list of ours itself.
 pub fn map_unlisted(bytes: usize) -> Result<*mut u8> {
-    let flags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
     // SAFETY: a new mapping where the kernel likes touches nothing that exists.
-    Ok(unsafe { mm::mmap_anonymous(core::ptr::null_mut(), bytes, READ_WRITE, flags) }?.cast())
+    Ok(unsafe { mm::mmap_anonymous(core::ptr::null_mut(), bytes, READ_WRITE, UNRESERVED) }?.cast())
 }
 
 /// Maps private anonymous memory at `at`, where nothing is.
@@ -26,7 +28,7 @@ pub fn map_unlisted(bytes: usize) -> Result<*mut u8> {
 /// # Safety
 /// The range must have been ours.
 pub unsafe fn map_at_free(at: *mut u8, bytes: usize) -> Result<()> {
-    let flags = MapFlags::PRIVATE.union(MapFlags::NORESERVE).union(MapFlags::FIXED_NOREPLACE);
+    let flags = UNRESERVED.union(MapFlags::FIXED_NOREPLACE);
     // SAFETY: the kernel replaces nothing that exists.
     let found = unsafe { mm::mmap_anonymous(at.cast(), bytes, READ_WRITE, flags) }?.cast::<u8>();
     if !core::ptr::eq(found, at) {
