@@ -109,6 +109,8 @@ impl Numbering {
 /// which is published as a whole, becomes a free where it was stamped and an allocation where its record is, unless its
 /// block stayed where it was.
 fn put_back_interrupted(run: &mut Run, numbering: &mut Numbering) {
+    // Records that may be passed in all: no recorder needs as many, and a file may be made to need their square.
+    let mut left = run.items.len().saturating_mul(16).max(1 << 20);
     for at in 1..run.items.len() {
         let item = run.items[at];
         if item.tick >= run.items[at - 1].tick {
@@ -117,6 +119,8 @@ fn put_back_interrupted(run: &mut Run, numbering: &mut Numbering) {
         let Some(len) = stamped_before(run, at) else { continue };
         // Records that come before it in the run and were stamped after it: a handler's, or one of a loss.
         let first = run.items[..at].iter().rposition(|before| before.tick <= item.tick).map_or(0, |before| before + 1);
+        let Some(rest) = left.checked_sub(at - first) else { return };
+        left = rest;
         if !run.items[first..at].iter().any(|item| Kind::from_u8(item.kind()).is_some_and(Kind::has_address)) {
             continue;
         }
@@ -253,6 +257,17 @@ mod tests {
         assert_eq!(run(&in_place), in_place, "the realloc stays one");
         let cut = [(Malloc, 1, 0x100), (Malloc, 5, 0x100), (ReallocFrom, 3, 0x100)];
         assert_eq!(run(&cut), cut, "a half alone stays where it is");
+    }
+
+    #[test]
+    fn records_that_go_back_for_ever_take_no_square_of_time() {
+        let mut columns = RecordColumns::default();
+        for tick in (0..1 << 20).rev() {
+            columns.push(Record::new(Kind::Munmap, tick, 0x1000, 7, 8));
+        }
+        let mut run = Run::default();
+        BlockDecoder::default().from_columns(&columns, &mut run);
+        assert_eq!(run.items.len(), 1 << 20);
     }
 
     #[test]
