@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tracehound_tests::ground_truth::Case;
 use tracehound_tests::ledger::Ledger;
-use tracehound_tests::{json, number, random_seed, wait_for};
+use tracehound_tests::{heaptrace, json, number, random_seed, wait_for};
 
 /// Bytes of the counters of a thread of `published.c`.
 const COUNTERS: usize = 128;
@@ -130,4 +131,14 @@ fn a_running_program_can_be_read() {
         }
         kill(pid, Signal::KILL);
     });
+}
+
+#[test]
+fn heaptrace_run_names_the_file_beside_the_recording_of_a_killed_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = Command::new(heaptrace());
+    let output = run.args(["run", "-o", "k.dat", "--", "sh", "-c", "kill -9 $$"]).current_dir(folder.path()).output();
+    let said = String::from_utf8_lossy(&output.unwrap().stderr).into_owned();
+    assert!(said.contains("which needs k.dat.live; next: heaptrace server k.dat"), "{said}");
+    assert!(folder.path().join("k.dat.live").exists());
 }

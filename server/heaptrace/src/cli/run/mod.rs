@@ -276,7 +276,12 @@ fn report(template: &Path, started: i128, pid: u32) {
         [] => say(&format!("no recording was made at {}", terminal::clean(&template.to_string_lossy()))),
         [one] => {
             let path = shell(&one.path);
-            say(&format!("recorded {path} ({}); next: heaptrace server {path}", units::bytes(one.bytes)));
+            let mut side_file = one.path.clone().into_os_string();
+            side_file.push(".live");
+            let side_file = Path::new(&side_file);
+            // Of a program that was killed, or for which the disk got full.
+            let beside = if side_file.exists() { format!(", which needs {}", shell(side_file)) } else { String::new() };
+            say(&format!("recorded {path} ({}){beside}; next: heaptrace server {path}", units::bytes(one.bytes)));
         }
         [first, .., last] => {
             let bytes = made.iter().map(|one| one.bytes).sum();
