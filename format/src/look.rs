@@ -241,11 +241,12 @@ impl PageLook {
                 let word = reader.next_u64().ok_or_else(|| malformed("its runs end early"))?;
                 let state = PageState::ALL.get((word & 7) as usize).ok_or_else(|| malformed("an unknown state"))?;
                 let pages = word >> 3;
-                if pages == 0 || pages > left || at.saturating_add(pages.saturating_mul(page)) > start + len {
+                let behind = pages.checked_mul(page).and_then(|bytes| at.checked_add(bytes));
+                let Some(next) = behind.filter(|&next| pages > 0 && pages <= left && next <= start + len) else {
                     return Err(malformed("a run is longer than its mapping"));
-                }
-                found.push(PageRun { mapping, start: at, len: pages * page, state: *state });
-                at += pages * page;
+                };
+                found.push(PageRun { mapping, start: at, len: next - at, state: *state });
+                at = next;
                 left -= pages;
             }
         }
@@ -290,6 +291,13 @@ mod tests {
                 prop_assert!(run.start.checked_add(run.len).is_some());
             }
         }
+    }
+
+    #[test]
+    fn a_mapping_beyond_all_addresses_is_refused() {
+        let mut look = PageLook { page_bytes: 4096, runs: vec![1 << 3], ..PageLook::default() };
+        look.mappings = vec![mapping(u64::MAX, 1, true)];
+        assert!(look.page_runs().is_err());
     }
 
     #[test]
