@@ -87,10 +87,10 @@ miri() { # The format's unit tests, and those of the recorder's core that need n
     local beyond=(
         # Files, ELF objects and libraries of this process.
         --skip elf_file --skip libc_version --skip loader --skip symbols:: --skip dynamic_symbols --skip hotspot::tables
-        # C and assembly: jemalloc, the gate's slot, stacks that change, system calls of our own, signal handlers.
-        --skip heap:: --skip python:: --skip room:: --skip stack::tests --skip after_each --skip between_any_two_instructions
-        # Memory with other protections.
-        --skip step::
+        # C and assembly: jemalloc, getauxval, the gate's slot, stacks that change, system calls of our own, signal handlers.
+        --skip stack_trie --skip heap:: --skip python:: --skip room:: --skip stack::tests --skip after_each --skip between_any_two_instructions
+        # Memory with other protections or advice; a futex, whose word rustix passes as another type of pointer.
+        --skip step:: --skip threads::tests --skip waited_for_asleep --skip threads_take_and_send
         # Minutes each when interpreted: many threads, or tens of thousands of rounds. The models have the threads.
         --skip full_tree_answers_lost_and_counts --skip no_two_threads_get_the_same_node --skip threads_agree_on_ids
         --skip hidden_ranges_give_their_place_back --skip readers_never_see_parts_of_two_objects
