@@ -157,6 +157,9 @@ pub fn watch_thread_ends() {
 
 /// Reads the options and starts recording.
 pub fn begin(inherited: Option<&InheritedState>) {
+    // The object that it lies in is the program.
+    #[cfg(linked)]
+    tracehound_record::nested::set_own_code(&loader::own_code());
     #[cfg(linked)]
     if inherited.is_none() && loader::keeps_out() {
         return gate::set(gate::PASS);

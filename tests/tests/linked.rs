@@ -9,7 +9,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tracehound_tests::ground_truth::Case;
-use tracehound_tests::{compile, dump, heaptrace, json, library, link_flags, number, root, unless_busy, wait_for};
+use tracehound_tests::{
+    compile, dump, dump_where, heaptrace, json, library, link_flags, number, root, trace, unless_busy, wait_for,
+};
 
 /// A program of `tests/programs`, linked statically with the recorder inside. What the linker has to say fails it.
 fn linked_with(source: &str, more: &[&str]) -> PathBuf {
@@ -88,6 +90,25 @@ fn the_interface_signals_and_filters_do_what_they_do_elsewhere() {
     let (_, traced) = Case::command(linked("seccomp.c")).any_stderr().unharmed();
     assert_eq!(traced.recordings().len(), 1, "{}", traced.stderr);
     Case::command(linked("seccomp.c")).args(&["kill"]).warns("seccomp").unharmed();
+}
+
+/// The recorder's code and the program's are one object here: what a handler does is not what it interrupts, and a jump out of
+/// a handler ends the event that was interrupted.
+#[test]
+fn handlers_record_and_jump_as_elsewhere() {
+    let run = trace(linked("maps_in_handlers.c"), &[], &[("TRACEHOUND_OUTPUT", "m.dat")]);
+    let handled: u64 = run.stdout().trim().parse().expect("a number");
+    let info = run.info();
+    assert!(handled > 500, "{handled}");
+    for kind in ["map", "unmap"] {
+        assert_eq!(number(&info, &format!("/events/{kind}")), handled, "{kind}: {info:#}");
+    }
+    for call in ["mmap", "sbrk", "mremap"] {
+        let run = trace(linked("jumps_out_of_maps.c"), &[call, "0"], &[("TRACEHOUND_OUTPUT", "m.dat")]);
+        assert_eq!(run.output.status.code(), Some(3), "{call}: {}", run.stderr());
+        let counted = dump_where(&run.recording(), |event| event["kind"] == "alloc" && event["size"] == 20001);
+        assert_eq!(counted.len(), 1000, "{call}: {:#}", run.info());
+    }
 }
 
 #[test]

@@ -235,16 +235,23 @@ unsafe fn comes_from_signal_handler(caller: Caller) -> bool {
     unsafe { first_answer(caller, judge) }.unwrap_or(false)
 }
 
-/// Address range of this library.
+/// Where the recorder's code begins and ends; zeros: nobody has asked yet.
+static OWN_CODE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// Says where the recorder's code is, for a recorder that is linked into a program: else it is all of its library's.
+pub fn set_own_code(range: &Range<u64>) {
+    OWN_CODE[0].store(range.start, Ordering::Relaxed);
+    OWN_CODE[1].store(range.end, Ordering::Release);
+}
+
+/// Address range of the recorder's code.
 fn own_code() -> Range<u64> {
-    static OWN: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-    if OWN[1].load(Ordering::Acquire) == 0
+    if OWN_CODE[1].load(Ordering::Acquire) == 0
         && let Some(object) = code::object_at(own_code as *const () as u64)
     {
-        OWN[0].store(object.start, Ordering::Relaxed);
-        OWN[1].store(object.end, Ordering::Release);
+        set_own_code(&(object.start..object.end));
     }
-    OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed)
+    OWN_CODE[0].load(Ordering::Relaxed)..OWN_CODE[1].load(Ordering::Relaxed)
 }
 
 /// Whether the code at `pc` is the one to which the kernel makes signal handlers return.

@@ -140,7 +140,7 @@ impl Growth {
     pub(super) fn has_news(&self) -> bool {
         let len = self.file.metadata().map_or(0, |m| m.len());
         len != self.seen_bytes
-            || !SideFile::open(&self.path, self.recording_id).is_some_and(|side| side.is_process_alive(&self.file))
+            || !SideFile::open(&self.path, self.recording_id).is_some_and(|side| side.is_recording(&self.file))
     }
 
     pub(super) fn advance(&mut self) -> Result<Trace, OpenError> {
@@ -160,7 +160,7 @@ impl Growth {
     fn take_in(&mut self) -> io::Result<Option<Trace>> {
         // First the process, then the file: everything that an ended process wrote is in the file now.
         let side = SideFile::open(&self.path, self.recording_id);
-        let alive = side.as_ref().is_some_and(|side| side.is_process_alive(&self.file));
+        let alive = side.as_ref().is_some_and(|side| side.is_recording(&self.file));
         let len = self.file.metadata()?.len();
         self.seen_bytes = len;
         self.control.set_total(len);

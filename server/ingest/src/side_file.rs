@@ -65,6 +65,12 @@ impl SideFile {
         liveness::is_alive(&self.header, recording)
     }
 
+    /// Whether that process lives and still records: for want of room recording may have stopped before.
+    #[must_use]
+    pub fn is_recording(&self, recording: &File) -> bool {
+        self.header.ending.0 != live::Ending::NoRoom && self.is_process_alive(recording)
+    }
+
     /// The records in the chunks that the recording may lack, by thread and number.
     ///
     /// # Errors
