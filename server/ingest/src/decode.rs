@@ -105,10 +105,10 @@ impl Numbering {
 }
 
 /// Puts what was stamped before a call and published after it before the events of a signal handler that interrupted the
-/// call: the handler's records come first in the run, and another thread may have got the address meanwhile. A realloc,
-/// which is published as a whole, becomes a free where it was stamped and an allocation where its record is, unless its
-/// block stayed where it was.
-fn put_back_interrupted(run: &mut Run, numbering: &mut Numbering) {
+/// call: the handler's records come first in the run, and another thread, or the handler, may have got the address meanwhile.
+/// The second half of a realloc stays where its record is, unless the block stayed in its place: the first half then has the
+/// number of records between both as its size.
+fn put_back_interrupted(run: &mut Run) {
     // Records that may be passed in all: no recorder needs as many, and a file may be made to need their square.
     let mut left = run.items.len().saturating_mul(16).max(1 << 20);
     for at in 1..run.items.len() {
@@ -116,7 +116,7 @@ fn put_back_interrupted(run: &mut Run, numbering: &mut Numbering) {
         if item.tick >= run.items[at - 1].tick {
             continue;
         }
-        let Some(len) = stamped_before(run, at) else { continue };
+        let Some(end) = stamped_before(run, at) else { continue };
         // Records that come before it in the run and were stamped after it: a handler's, or one of a loss.
         let first = run.items[..at].iter().rposition(|before| before.tick <= item.tick).map_or(0, |before| before + 1);
         let Some(rest) = left.checked_sub(at - first) else { return };
@@ -124,44 +124,39 @@ fn put_back_interrupted(run: &mut Run, numbering: &mut Numbering) {
         if !run.items[first..at].iter().any(|item| Kind::from_u8(item.kind()).is_some_and(Kind::has_address)) {
             continue;
         }
-        if Kind::from_u8(item.kind()).is_some_and(Kind::is_realloc_from) && !split_realloc(run, at, numbering) {
-            continue;
-        }
+        let len = match end {
+            StampedBefore::Records(len) => len,
+            StampedBefore::ReallocTo(to) => {
+                run.items[at].size = u32::try_from(to - first - 1).unwrap_or(u32::MAX);
+                1
+            }
+        };
         run.items[first..at + len].rotate_right(len);
     }
 }
 
-/// Records from `at` on that are one end of something, stamped before the call that ended it; `None`: there is another one.
-fn stamped_before(run: &Run, at: usize) -> Option<usize> {
-    let kind = |at: usize| run.items.get(at).and_then(|item| Kind::from_u8(item.kind()));
-    match kind(at)? {
-        Kind::ReallocFree | Kind::Munmap | Kind::Brk => Some(1),
-        kind if kind.is_realloc_from() => Some(1),
-        // The upper half of its size.
-        Kind::SizeHigh if matches!(kind(at + 1), Some(Kind::Munmap | Kind::Brk)) => Some(2),
-        _ => None,
-    }
+/// What was stamped before the call that ended it.
+enum StampedBefore {
+    /// So many records.
+    Records(usize),
+    /// The block that a realloc moved; where the second half is.
+    ReallocTo(usize),
 }
 
-/// Makes a free and an allocation of the realloc whose first half is at `from`; false where the second half is missing, or
-/// the block stayed in its place.
-fn split_realloc(run: &mut Run, from: usize, numbering: &mut Numbering) -> bool {
-    let kind_of = |item: &DecodedRecord| Kind::from_u8(item.kind());
-    // Between both halves there may be the record with the upper half of a large size.
-    let mut behind = from + 1..run.items.len().min(from + 3);
-    let Some(to) = behind.find(|&to| kind_of(&run.items[to]).is_some_and(Kind::is_realloc_to)) else { return false };
-    if run.items[to].address == run.items[from].address {
-        return false;
+/// What ends something from the record at `at` on; `None`: nothing does, or both its halves belong together.
+fn stamped_before(run: &Run, at: usize) -> Option<StampedBefore> {
+    let kind = |at: usize| run.items.get(at).and_then(|item| Kind::from_u8(item.kind()));
+    match kind(at)? {
+        Kind::ReallocFree | Kind::Munmap | Kind::Brk => Some(StampedBefore::Records(1)),
+        // The upper half of its size.
+        Kind::SizeHigh if matches!(kind(at + 1), Some(Kind::Munmap | Kind::Brk)) => Some(StampedBefore::Records(2)),
+        from if from.is_realloc_from() => {
+            // Between both halves there may be the record with the upper half of a large size.
+            let to = (at + 1..at + 3).find(|&to| kind(to).is_some_and(Kind::is_realloc_to))?;
+            (run.items[to].address != run.items[at].address).then_some(StampedBefore::ReallocTo(to))
+        }
+        _ => None,
     }
-    let is_array = kind_of(&run.items[from]) == Some(Kind::ReallocarrayFrom);
-    let (node, _) = run.origins[run.items[from].origin()];
-    let freed = numbering.number(node, Kind::ReallocFree as u8, &mut run.origins);
-    let kind = if is_array { Kind::ReallocarrayNew } else { Kind::ReallocNew };
-    let (node, _) = run.origins[run.items[to].origin()];
-    let allocated = numbering.number(node, kind as u8, &mut run.origins);
-    run.items[to].origin_kind = allocated << 6 | kind as u32;
-    run.items[from].origin_kind = freed << 6 | Kind::ReallocFree as u32;
-    true
 }
 
 impl BlockDecoder {
@@ -175,7 +170,7 @@ impl BlockDecoder {
             self.read(file, block, run)?;
         }
         if self.numbering.goes_back {
-            put_back_interrupted(run, &mut self.numbering);
+            put_back_interrupted(run);
         }
         Ok(())
     }
@@ -199,7 +194,7 @@ impl BlockDecoder {
         self.numbering.start(run);
         (0..columns.len()).filter_map(|at| columns.get(at)).for_each(|record| self.numbering.take(record, run));
         if self.numbering.goes_back {
-            put_back_interrupted(run, &mut self.numbering);
+            put_back_interrupted(run);
         }
     }
 }
@@ -224,35 +219,29 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_that_got_the_old_address_comes_behind_its_end() {
-        use Kind::{Free, Malloc, ReallocFree, ReallocFrom, ReallocNew, ReallocTo};
-        let interrupted = [
-            (Malloc, 1, 0x100),
-            (Malloc, 5, 0x100),
-            (Free, 6, 0x100),
-            (Malloc, 7, 0x200),
-            (ReallocFrom, 3, 0x100),
-            (ReallocTo, 9, 0x300),
-            (Free, 10, 0x300),
-        ];
-        assert_eq!(
-            run(&interrupted),
-            [
+    fn a_moved_block_ends_before_the_events_of_a_handler() {
+        use Kind::{Free, Malloc, ReallocFrom, ReallocTo};
+        // Whether the handler has got the old address or not: another thread may have.
+        for address in [0x100, 0x400] {
+            let interrupted = [
                 (Malloc, 1, 0x100),
-                (ReallocFree, 3, 0x100),
-                (Malloc, 5, 0x100),
-                (Free, 6, 0x100),
+                (Malloc, 5, address),
+                (Free, 6, address),
                 (Malloc, 7, 0x200),
-                (ReallocNew, 9, 0x300),
+                (ReallocFrom, 3, 0x100),
+                (ReallocTo, 9, 0x300),
                 (Free, 10, 0x300),
-            ]
-        );
-        let elsewhere = [(Malloc, 1, 0x100), (Malloc, 5, 0x400), (ReallocFrom, 3, 0x100), (ReallocTo, 9, 0x300)];
-        assert_eq!(
-            run(&elsewhere),
-            [(Malloc, 1, 0x100), (ReallocFree, 3, 0x100), (Malloc, 5, 0x400), (ReallocNew, 9, 0x300)],
-            "another thread may have got the old address before the handler's event"
-        );
+            ];
+            let [first, inner, freed, other, from, to, last] = interrupted;
+            assert_eq!(run(&interrupted), [first, from, inner, freed, other, to, last]);
+        }
+        let mut columns = RecordColumns::default();
+        for (kind, tick, address) in [(Malloc, 5, 0x400), (ReallocFrom, 3, 0x100), (ReallocTo, 9, 0x300)] {
+            columns.push(Record::new(kind, tick, address, 7, 0));
+        }
+        let mut run_of_columns = Run::default();
+        BlockDecoder::default().from_columns(&columns, &mut run_of_columns);
+        assert_eq!(run_of_columns.items.iter().map(|item| item.size).collect::<Vec<_>>(), [1, 0, 0]);
         let in_place = [(Malloc, 1, 0x100), (Malloc, 5, 0x400), (ReallocFrom, 3, 0x100), (ReallocTo, 9, 0x100)];
         assert_eq!(run(&in_place), in_place, "the realloc stays one");
         let cut = [(Malloc, 1, 0x100), (Malloc, 5, 0x100), (ReallocFrom, 3, 0x100)];

@@ -141,7 +141,7 @@ impl PairingEngine {
         self.thread_index = threads.iter().enumerate().map(|(i, t)| (t.id, i as u32)).collect();
         self.threads = threads;
         for thread in &mut self.threads {
-            if let Some(half) = &mut thread.half_realloc {
+            for half in thread.halves() {
                 self.halves += 1;
                 if half.row.is_some() && !half.split {
                     half.live = self.live.remove(half.address);
@@ -416,9 +416,10 @@ impl PairingEngine {
             self.end_existing(ns, event)
         };
         let (address, origin, row) = (event.address, event.origin, live.map(|l| l.row));
-        let half = HalfRealloc { address, origin, row, live, split: false, existing };
+        let half = HalfRealloc { address, origin, row, live, split: false, existing, between: event.size };
         if let Some(thread) = self.threads.get_mut(event.thread as usize) {
-            thread.half_realloc = Some(half);
+            let outer = thread.half_realloc.replace(half);
+            thread.outer_halves.extend(outer);
             self.halves += 1;
         }
     }
@@ -441,7 +442,7 @@ impl PairingEngine {
             }
             self.overwrite(ns, event.address, occupant, event.thread);
         }
-        let half = self.threads.get_mut(event.thread as usize).and_then(|t| t.half_realloc.take());
+        let half = self.threads.get_mut(event.thread as usize).and_then(PairingThread::take_half);
         self.halves -= u32::from(half.is_some());
         match half {
             Some(HalfRealloc { live: Some(old), origin, address, .. }) => {

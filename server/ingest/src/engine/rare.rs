@@ -35,15 +35,20 @@ impl PairingEngine {
         self.free(ns, key, live, origin, true);
     }
 
-    /// The record behind a first half is not its second half: records are missing, and the old block has ended.
+    /// The record behind a first half is not its second half: a handler's that comes between, or records are missing, and the old
+    /// block has ended.
     #[cold]
     pub(super) fn drop_half(&mut self, event: &MergedEvent) {
         let carries_on = event.kind == Kind::SizeHigh as u8;
         let Some(thread) = self.threads.get_mut(event.thread as usize) else { return };
+        if let Some(half) = thread.half_realloc.as_mut().filter(|half| half.between > 0) {
+            half.between -= 1;
+            return;
+        }
         if carries_on || thread.half_realloc.is_none() {
             return;
         }
-        let Some(half) = thread.half_realloc.take() else { return };
+        let Some(half) = thread.take_half() else { return };
         self.halves -= 1;
         let ns = self.clock.convert(event.tick);
         if let Some(live) = half.live {
@@ -61,16 +66,13 @@ impl PairingEngine {
     /// The address of a block that is being moved was handed out again: the old block counts as freed now.
     #[cold]
     pub(super) fn split_half(&mut self, ns: u64, key: u64) {
-        for index in 0..self.threads.len() {
-            let Some(half) = &mut self.threads[index].half_realloc else { continue };
-            if half.address == key
-                && let Some(live) = half.live.take()
-            {
-                half.split = true;
-                let origin = half.origin;
-                self.die_as_free(ns, key, live, origin);
-                return;
-            }
+        let moved = self.threads.iter_mut().flat_map(super::PairingThread::halves).find_map(|half| {
+            let live = half.live.take_if(|_| half.address == key)?;
+            half.split = true;
+            Some((live, half.origin))
+        });
+        if let Some((live, origin)) = moved {
+            self.die_as_free(ns, key, live, origin);
         }
     }
 

@@ -22,6 +22,9 @@ pub struct HalfRealloc {
     /// The old block was there before recording began.
     #[serde(default)]
     pub(super) existing: bool,
+    /// Records of a signal handler that may come before the second half.
+    #[serde(default)]
+    pub(super) between: u32,
 }
 
 /// Rows of a thread's last allocations, latest first.
@@ -49,10 +52,25 @@ pub struct PairingThread {
     pub(super) map_detail: Option<(u64, u32)>,
     pub(super) half_remap: Option<(u64, u64)>,
     pub(super) half_realloc: Option<HalfRealloc>,
+    /// Halves that signal handlers have interrupted, which make reallocs themselves; the innermost is the last.
+    #[serde(default)]
+    pub(super) outer_halves: Vec<HalfRealloc>,
     pub(super) last_allocs: LastAllocs,
 }
 
 impl PairingThread {
+    /// All first halves that wait.
+    pub(super) fn halves(&mut self) -> impl Iterator<Item = &mut HalfRealloc> {
+        self.half_realloc.iter_mut().chain(&mut self.outer_halves)
+    }
+
+    /// Takes the first half that is expected next.
+    pub(super) fn take_half(&mut self) -> Option<HalfRealloc> {
+        let half = self.half_realloc.take();
+        self.half_realloc = self.outer_halves.pop();
+        half
+    }
+
     pub(super) fn new(id: u32) -> Self {
         Self {
             id,
@@ -65,6 +83,7 @@ impl PairingThread {
             map_detail: None,
             half_remap: None,
             half_realloc: None,
+            outer_halves: Vec::new(),
             last_allocs: [NO_ROW; TEMPORARY_WITHIN + 1],
         }
     }
