@@ -1,9 +1,9 @@
 //! Questions of others end where their limits are, and say at which. SQLite has one limit of memory for the process, so
-//! all tests here have the same.
+//! all tests here have the same, and run one by one: what one has filled another would find full.
 
 use std::io::BufWriter;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracehound_index::Cancel;
@@ -14,6 +14,12 @@ use tracehound_sql::{Database, RowSink, SqlError, SqlLimits, SqlRecording, Value
 
 const LIMITS: SqlLimits =
     SqlLimits { sqlite_bytes: 64 << 20, kept_bytes: 32 << 20, ..SqlLimits::within(Duration::from_secs(60)) };
+
+/// Until it is dropped, no other test here runs.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[derive(Default)]
 struct CountedRows {
@@ -63,6 +69,7 @@ const HOURS: &str = "SELECT sum(a.size + b.size) FROM blocks a, blocks b";
 
 #[test]
 fn time_is_limited() {
+    let _alone = alone();
     let limits = SqlLimits { time: Duration::from_millis(200), ..LIMITS };
     // Rows of ours, and steps of SQLite alone.
     for sql in [HOURS, "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"] {
@@ -76,6 +83,7 @@ fn time_is_limited() {
 
 #[test]
 fn whoever_cancels_is_not_answered_that_the_time_is_over() {
+    let _alone = alone();
     let cancel = Cancel::new();
     let database = database(Some(LIMITS), &cancel);
     std::thread::scope(|scope| {
@@ -90,6 +98,7 @@ fn whoever_cancels_is_not_answered_that_the_time_is_over() {
 
 #[test]
 fn memory_is_limited() {
+    let _alone = alone();
     let many = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 2000)";
     for sql in [
         format!("{many} SELECT count(DISTINCT hex(randomblob(100000))) FROM n"),
@@ -112,6 +121,7 @@ fn memory_is_limited() {
 
 #[test]
 fn what_functions_return_gives_way_and_is_limited() {
+    let _alone = alone();
     let of = |limits| {
         let mut rows = CountedRows::default();
         let sql = "WITH n(i) AS (VALUES (20000), (19999), (19998), (19997), (19996), (19995))
@@ -127,6 +137,7 @@ fn what_functions_return_gives_way_and_is_limited() {
 
 #[test]
 fn a_sink_that_wants_no_more_ends_the_question() {
+    let _alone = alone();
     let mut rows = CountedRows { most: Some(5), ..CountedRows::default() };
     // All rows would take hours.
     let answer = database(Some(LIMITS), &Cancel::new()).query("SELECT a.row FROM blocks a, blocks b", &mut rows);
@@ -136,6 +147,7 @@ fn a_sink_that_wants_no_more_ends_the_question() {
 
 #[test]
 fn an_error_says_where_it_is() {
+    let _alone = alone();
     for (sql, expected) in [
         ("SELECT absent FROM threads", "no such column: absent (line 1, column 8)"),
         ("SELECT name,\n  größe FROM threads", "no such column: größe (line 2, column 3)"),
