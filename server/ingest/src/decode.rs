@@ -106,9 +106,9 @@ impl Numbering {
 
 /// Puts what was stamped before a call and published after it before the events of a signal handler that interrupted the
 /// call: the handler's records come first in the run, and another thread, or the handler, may have got the address meanwhile.
-/// The second half of a realloc stays where its record is, unless the block stayed in its place: the first half then has the
-/// number of records between both as its size.
-fn put_back_interrupted(run: &mut Run) {
+/// The second half of a realloc that moved its block stays where its record is. Where the handler got the old address, it
+/// becomes a free and an allocation; else the first half has the number of records between both as its size.
+fn put_back_interrupted(run: &mut Run, numbering: &mut Numbering) {
     // Records that may be passed in all: no recorder needs as many, and a file may be made to need their square.
     let mut left = run.items.len().saturating_mul(16).max(1 << 20);
     for at in 1..run.items.len() {
@@ -126,6 +126,10 @@ fn put_back_interrupted(run: &mut Run) {
         }
         let len = match end {
             StampedBefore::Records(len) => len,
+            StampedBefore::ReallocTo(to) if run.items[first..at].iter().any(|other| takes(other, item.address)) => {
+                split_realloc(run, at, to, numbering);
+                1
+            }
             StampedBefore::ReallocTo(to) => {
                 run.items[at].size = u32::try_from(to - first - 1).unwrap_or(u32::MAX);
                 1
@@ -133,6 +137,24 @@ fn put_back_interrupted(run: &mut Run) {
         };
         run.items[first..at + len].rotate_right(len);
     }
+}
+
+/// Whether a record gives out this address.
+fn takes(item: &DecodedRecord, address: u64) -> bool {
+    let kind = Kind::from_u8(item.kind());
+    item.address == address && kind.is_some_and(|kind| kind.is_alloc() || kind.is_realloc_to())
+}
+
+/// Makes a free and an allocation of the halves of a realloc.
+fn split_realloc(run: &mut Run, from: usize, to: usize, numbering: &mut Numbering) {
+    let is_array = Kind::from_u8(run.items[from].kind()) == Some(Kind::ReallocarrayFrom);
+    let (node, _) = run.origins[run.items[from].origin()];
+    let freed = numbering.number(node, Kind::ReallocFree as u8, &mut run.origins);
+    let kind = if is_array { Kind::ReallocarrayNew } else { Kind::ReallocNew };
+    let (node, _) = run.origins[run.items[to].origin()];
+    let allocated = numbering.number(node, kind as u8, &mut run.origins);
+    run.items[to].origin_kind = allocated << 6 | kind as u32;
+    run.items[from].origin_kind = freed << 6 | Kind::ReallocFree as u32;
 }
 
 /// What was stamped before the call that ended it.
@@ -170,7 +192,7 @@ impl BlockDecoder {
             self.read(file, block, run)?;
         }
         if self.numbering.goes_back {
-            put_back_interrupted(run);
+            put_back_interrupted(run, &mut self.numbering);
         }
         Ok(())
     }
@@ -194,7 +216,7 @@ impl BlockDecoder {
         self.numbering.start(run);
         (0..columns.len()).filter_map(|at| columns.get(at)).for_each(|record| self.numbering.take(record, run));
         if self.numbering.goes_back {
-            put_back_interrupted(run);
+            put_back_interrupted(run, &mut self.numbering);
         }
     }
 }
@@ -220,10 +242,9 @@ mod tests {
 
     #[test]
     fn a_moved_block_ends_before_the_events_of_a_handler() {
-        use Kind::{Free, Malloc, ReallocFrom, ReallocTo};
-        // Whether the handler has got the old address or not: another thread may have.
-        for address in [0x100, 0x400] {
-            let interrupted = [
+        use Kind::{Free, Malloc, ReallocFree, ReallocFrom, ReallocNew, ReallocTo};
+        let interrupted = |address| {
+            [
                 (Malloc, 1, 0x100),
                 (Malloc, 5, address),
                 (Free, 6, address),
@@ -231,10 +252,15 @@ mod tests {
                 (ReallocFrom, 3, 0x100),
                 (ReallocTo, 9, 0x300),
                 (Free, 10, 0x300),
-            ];
-            let [first, inner, freed, other, from, to, last] = interrupted;
-            assert_eq!(run(&interrupted), [first, from, inner, freed, other, to, last]);
-        }
+            ]
+        };
+        // The handler got the old address.
+        let [first, inner, freed, other, .., last] = interrupted(0x100);
+        let (end, new) = ((ReallocFree, 3, 0x100), (ReallocNew, 9, 0x300));
+        assert_eq!(run(&interrupted(0x100)), [first, end, inner, freed, other, new, last]);
+        // Another thread may have got it.
+        let [first, inner, freed, other, from, to, last] = interrupted(0x400);
+        assert_eq!(run(&interrupted(0x400)), [first, from, inner, freed, other, to, last]);
         let mut columns = RecordColumns::default();
         for (kind, tick, address) in [(Malloc, 5, 0x400), (ReallocFrom, 3, 0x100), (ReallocTo, 9, 0x300)] {
             columns.push(Record::new(kind, tick, address, 7, 0));
