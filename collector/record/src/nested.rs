@@ -215,9 +215,19 @@ unsafe fn is_stale(context: &ThreadContext, caller: Caller) -> bool {
     // its own: a live event is looked for further out, too.
     let own = own_code();
     if caller.sp <= entry {
+        // An allocator that calls itself through the hooks does so from the same places again and again, on which no
+        // program's call can come: between `entry` and them are the same frames.
+        let call = (caller.pc.rotate_left(32) ^ caller.sp).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ entry;
+        if context.inner_call.load(Ordering::Relaxed) == call {
+            return false;
+        }
         // An event that goes on has its frame right below `entry`, and a handler's stack elsewhere leads there first.
         // SAFETY: `caller` is the state of the hooked function's caller: the contract of `is_stale`.
-        return with_room(|| unsafe { leads_past(caller, entry, |pc| own.contains(&pc)) });
+        let is_over = with_room(|| unsafe { leads_past(caller, entry, |pc| own.contains(&pc)) });
+        if !is_over {
+            context.inner_call.store(call, Ordering::Relaxed);
+        }
+        return is_over;
     }
     // SAFETY: `caller` is the state of the hooked function's caller: the contract of `is_stale`.
     with_room(|| unsafe { first_answer(caller, |pc| own.contains(&pc).then_some(())) }).is_none()

@@ -120,6 +120,8 @@ pub struct ThreadContext {
     pub wait_ns: AtomicU64,
     /// The request context of its latest records: see [`tracehound_record::request_context`].
     pub request_context: AtomicU64,
+    /// A nested call that was made by the real function itself, not after a jump, as a number of 64 bits: see `nested`.
+    pub inner_call: AtomicU64,
     /// How its backtraces were found.
     pub stacks: StackCounters,
 }
