@@ -20,6 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use tracehound_format::options::{LaunchOptions, NAMES};
+use tracehound_ingest::side_file;
 
 use super::manual::Proposed;
 use super::{Misuse, fleet, terminal, units};
@@ -276,11 +277,10 @@ fn report(template: &Path, started: i128, pid: u32) {
         [] => say(&format!("no recording was made at {}", terminal::clean(&template.to_string_lossy()))),
         [one] => {
             let path = shell(&one.path);
-            let mut side_file = one.path.clone().into_os_string();
-            side_file.push(".live");
-            let side_file = Path::new(&side_file);
+            let side_file = side_file::path_of(&one.path);
             // Of a program that was killed, or for which the disk got full.
-            let beside = if side_file.exists() { format!(", which needs {}", shell(side_file)) } else { String::new() };
+            let beside =
+                if side_file.exists() { format!(", which needs {}", shell(&side_file)) } else { String::new() };
             say(&format!("recorded {path} ({}){beside}; next: heaptrace server {path}", units::bytes(one.bytes)));
         }
         [first, .., last] => {
