@@ -9,10 +9,9 @@ use super::site_verdicts::MOMENTS;
 use super::{NO_GROUP, left_by_group};
 use crate::amounts::{Signed, SumQuery};
 use crate::own_frames::{OwnFrame, OwnFrames};
-use crate::verdict::{History, judge};
+use crate::verdict::{History, exit_ns, judge};
 use crate::window::Resolved;
 use crate::{Result, site_handle, trend};
-use tracehound_api::info::End;
 use tracehound_api::leaks::LeakFunction;
 use tracehound_api::{Amount, Frame, Metric};
 use tracehound_index::Span;
@@ -129,7 +128,7 @@ pub fn run(
             sites: total_sites,
             left_ages: left.ages,
             marks: &marks,
-            ended: matches!(trace.end(), End::Exit),
+            exit_ns: exit_ns(trace),
             misses_events: trace.misses_events(),
         });
         let step = MOMENTS / CURVE;

@@ -12,6 +12,7 @@ use super::site_verdicts::{JUDGES, are_worth_keeping, verdicts};
 use crate::amounts::{Signed, SumKey, SumQuery, ranges};
 use crate::filter::Selection;
 use crate::trend::group_of_origins;
+use crate::verdict::exit_ns;
 use crate::{Result, trend};
 use tracehound_api::Amount;
 use tracehound_api::leaks::{Verdict, VerdictKind};
@@ -20,8 +21,6 @@ use tracehound_index::{Cancel, Trace};
 
 /// Most sites that are looked for.
 const MOST: usize = 50;
-/// Part of the recording that is over when the program has not begun to end.
-const BEFORE_EXIT: f64 = 0.97;
 /// Sites that were freed late.
 const KEPT: KeptKind = KeptKind { name: "freed-late", version: JUDGES };
 
@@ -56,12 +55,12 @@ pub fn kept(trace: &Trace, cancel: &Cancel) -> Result<Arc<Vec<FreedLate>>> {
 /// # Errors
 /// When cancelled.
 pub fn find(trace: &Trace, selection: &Selection, cancel: &Cancel) -> Result<Vec<FreedLate>> {
-    // What was there shortly before the end and is not there at the end.
-    let duration = trace.duration_ns();
-    let before = trace.position_before((duration as f64 * BEFORE_EXIT) as u64);
+    // What was there when the program began to end and is not there at the end.
+    let Some(exit_ns) = exit_ns(trace) else { return Ok(Vec::new()) };
+    let before = trace.position_before(exit_ns);
     let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
     // A growing site has more at each of the first moments; this is cheaper than a verdict on each site.
-    let part = |part: f64| trace.position_before((duration as f64 * part) as u64);
+    let part = |part: f64| trace.position_before((exit_ns as f64 * part) as u64);
     let places = [part(0.3), part(0.6), before, trace.end_position()];
     let sites: Vec<u32> = (0..trace.site_count()).collect();
     let columns = trend::live_by_group(&question, &sites, sites.len(), &places)?;

@@ -6,10 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::{Left, freed_late, left_of};
 use crate::amounts::{Signed, SumKey, SumQuery};
 use crate::filter::Selection;
-use crate::verdict::{History, judge};
+use crate::verdict::{History, exit_ns, judge};
 use crate::window::Resolved;
 use crate::{Result, trend};
-use tracehound_api::info::End;
 use tracehound_api::leaks::{Verdict, VerdictKind};
 use tracehound_api::{Amount, Metric};
 use tracehound_index::kept::KeptKind;
@@ -28,7 +27,7 @@ const FEW_SITES: usize = 1 << 11;
 /// Largest sites whose verdicts are kept with all moments, as answers with a limit show them.
 const LARGEST: usize = 10_000;
 /// Version of cached verdicts: it grows when they change.
-pub(super) const JUDGES: u32 = 32;
+pub(super) const JUDGES: u32 = 33;
 /// Verdicts on all sites that leak, as they are when all are asked about.
 const VERDICTS: KeptKind = KeptKind { name: "verdicts", version: JUDGES };
 /// Verdicts on the largest, if the sites are so many that it makes a difference.
@@ -79,7 +78,7 @@ pub fn verdicts(
                 sites: 1,
                 left_ages: left.ages,
                 marks: &marks,
-                ended: matches!(trace.end(), End::Exit),
+                exit_ns: exit_ns(trace),
                 misses_events: trace.misses_events(),
             }))
         };

@@ -28,8 +28,10 @@ mod words;
 use growth::{growing, leaking_below};
 use level::{bounded, constant, stepwise, unclear};
 use outline::outline;
+use tracehound_api::info::End;
 use tracehound_api::leaks::{Shape, Verdict, VerdictKind};
 use tracehound_api::units::{count, duration, plural};
+use tracehound_index::Trace;
 use words::verdict;
 
 /// Ranges of the recording in which allocations of blocks that are left are counted.
@@ -54,8 +56,8 @@ pub struct History<'a> {
     pub left_ages: [u64; AGES],
     /// Marks: when, and their labels.
     pub marks: &'a [(u64, &'a str)],
-    /// The process has ended in an orderly way, so that what it freed last it freed because it ended.
-    pub ended: bool,
+    /// When the process began to end in an orderly way, by [`exit_ns`]: what it freed since then it freed because it ended.
+    pub exit_ns: Option<u64>,
     /// Events are missing, frees perhaps: what seems to grow may not.
     pub misses_events: bool,
 }
@@ -66,6 +68,26 @@ const FEWEST: usize = 8;
 const MANY_KEPT: u64 = 100;
 /// What is freed in this last part of the recording may be freed because the program ends.
 const EXIT: f64 = 0.03;
+/// Of short recordings a larger part: so many nanoseconds, up to the part that follows.
+const SHORT_EXIT_NS: f64 = 100e6;
+const SHORT_EXIT: f64 = 0.1;
+/// A program that allocates nothing more ends, however long that takes, up to this part.
+const SLOW_EXIT: f64 = 0.2;
+
+/// When the process began to end, nanoseconds; `None` unless it ended in an orderly way. What frees at the end takes time,
+/// and a busy machine makes it longer; but it allocates little.
+#[must_use]
+pub fn exit_ns(trace: &Trace) -> Option<u64> {
+    let last = trace.alloc_count().checked_sub(1).map(|row| trace.born_ns(row));
+    matches!(trace.end(), End::Exit).then(|| exit_of(trace.duration_ns(), last.unwrap_or(0)))
+}
+
+/// The same of a recording that is so long, and whose last allocation was then, nanoseconds.
+fn exit_of(duration_ns: u64, last_alloc_ns: u64) -> u64 {
+    let duration = duration_ns as f64;
+    let latest = duration - (duration * EXIT).max(SHORT_EXIT_NS.min(duration * SHORT_EXIT));
+    last_alloc_ns.clamp((duration * (1.0 - SLOW_EXIT)) as u64, latest as u64)
+}
 
 /// Judges a site.
 #[must_use]
@@ -75,7 +97,7 @@ pub fn judge(history: &History<'_>) -> Verdict {
     if let Some(verdict) = one_time(history, active) {
         return verdict;
     }
-    let freed_at_exit = history.ended && cut_exit(history.duration_ns, &mut active);
+    let freed_at_exit = history.exit_ns.is_some_and(|exit_ns| cut_exit(exit_ns, &mut active));
     let mut verdict = if active.len() < FEWEST {
         let why = match (active.len(), history.curve.len()) {
             (0, all) => format!("nothing was live at any of {all} moments"),
@@ -149,9 +171,8 @@ fn is_flat_after(active: &[(u64, i64)], last_ns: u64) -> bool {
 }
 
 /// Leaves the end out if most of what was live went away there.
-fn cut_exit(duration_ns: u64, active: &mut &[(u64, i64)]) -> bool {
-    let start = (duration_ns as f64 * (1.0 - EXIT)) as u64;
-    let before = active.partition_point(|&(t, _)| t <= start);
+fn cut_exit(exit_ns: u64, active: &mut &[(u64, i64)]) -> bool {
+    let before = active.partition_point(|&(t, _)| t <= exit_ns);
     let (Some(&(_, held)), Some(&(_, last))) = (before.checked_sub(1).and_then(|at| active.get(at)), active.last())
     else {
         return false;

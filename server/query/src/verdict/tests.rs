@@ -18,7 +18,7 @@ fn judged_every(step: u64, bytes: impl Fn(u64) -> i64, left: Option<(u64, u64)>,
         left_allocated_ns: left,
         left_count: count,
         allocated_freed: (count, 0),
-        ended: true,
+        exit_ns: Some(exit_of(N * step, N * step)),
         ..History::default()
     };
     judge(&history)
@@ -134,6 +134,18 @@ fn what_exit_frees_grows_until_then() {
 }
 
 #[test]
+fn a_program_ends_when_it_allocates_nothing_more_and_at_the_latest_a_little_before_the_end() {
+    const MS: u64 = 1_000_000;
+    assert_eq!(exit_of(1000 * S, 1000 * S), 970 * S);
+    assert_eq!(exit_of(1000 * S, 900 * S), 900 * S);
+    assert_eq!(exit_of(1000 * S, 300 * S), 800 * S);
+    // What three hundredths are of a second, any machine is busy for.
+    assert_eq!(exit_of(2000 * MS, 2000 * MS), 1900 * MS);
+    assert_eq!(exit_of(500 * MS, 500 * MS), 450 * MS);
+    assert_eq!(exit_of(0, 0), 0);
+}
+
+#[test]
 fn steps_are_seen_with_their_marks() {
     let phases = |i: u64| 1_000_000 * (1 + i as i64 / 100);
     let marks = [(100 * S - S / 2, "second"), (200 * S - S / 2, "third")];
@@ -209,7 +221,7 @@ fn growth_that_stopped_without_a_free_is_said() {
             left_allocated_ns: Some(left_allocated_ns),
             left_count: 2000,
             allocated_freed,
-            ended: true,
+            exit_ns: Some(exit_of(N * S, N * S)),
             ..History::default()
         })
     };

@@ -19,7 +19,7 @@ const LEVEL: &[&str] = &["bounded"];
 /// No growth; whether it is worth naming is a matter of taste.
 const QUIET: &[&str] = &["bounded", "one_time", "unclear", "none"];
 
-pub const CORPUS: [Label; 27] = [
+pub const CORPUS: [Label; 28] = [
     label("linear_leak", linear_leak, LEAK),
     label("leak_of_one_in_1000", leak_of_one_in_1000, LEAK),
     label("leak_below_a_queue", leak_below_a_queue, LEAK),
@@ -29,6 +29,7 @@ pub const CORPUS: [Label; 27] = [
     label("leak_that_starts_late", leak_that_starts_late, LEAK),
     label("faster_and_faster", faster_and_faster, LEAK),
     label("freed_at_exit", freed_at_exit, LEAK),
+    label("freed_at_slow_exit", freed_at_slow_exit, LEAK),
     label("lru_cache", lru_cache, LEVEL),
     label("cache_of_random_victims", cache_of_random_victims, LEVEL),
     label("cache_of_any_size", cache_of_any_size, LEVEL),
@@ -151,6 +152,18 @@ fn freed_at_exit(heap: &mut Heap) {
     let mut kept = Vec::new();
     heap.turns(|heap, _| kept.push(heap.subject(150)));
     kept.into_iter().for_each(|block| heap.free(block));
+}
+
+/// The machine makes no progress for a while in the middle of what frees.
+fn freed_at_slow_exit(heap: &mut Heap) {
+    let mut kept = Vec::new();
+    heap.turns(|heap, _| kept.push(heap.subject(150)));
+    for (at, block) in kept.into_iter().enumerate() {
+        if at == TURNS as usize / 2 {
+            heap.pause(TURNS / 10);
+        }
+        heap.free(block);
+    }
 }
 
 /// Keys are drawn unevenly; the least recently used entry goes when the cache is full.

@@ -101,6 +101,11 @@ impl Heap {
         self.marks.push(Meta::Mark(Mark { ordinal, thread: 0, tick: self.now, label: label.into() }));
     }
 
+    /// Lets as much time pass as so many turns take.
+    pub fn pause(&mut self, turns: u64) {
+        self.now += turns * TURN;
+    }
+
     /// Does `turn` again and again, and other work between, at uneven distances.
     pub fn turns(&mut self, mut turn: impl FnMut(&mut Self, u64)) {
         for i in 0..TURNS {
