@@ -68,9 +68,6 @@ const FEWEST: usize = 8;
 const MANY_KEPT: u64 = 100;
 /// What is freed in this last part of the recording may be freed because the program ends.
 const EXIT: f64 = 0.03;
-/// Of short recordings a larger part: so many nanoseconds, up to the part that follows.
-const SHORT_EXIT_NS: f64 = 100e6;
-const SHORT_EXIT: f64 = 0.1;
 /// A program that allocates nothing more ends, however long that takes, up to this part.
 const SLOW_EXIT: f64 = 0.2;
 
@@ -85,8 +82,7 @@ pub fn exit_ns(trace: &Trace) -> Option<u64> {
 /// The same of a recording that is so long, and whose last allocation was then, nanoseconds.
 fn exit_of(duration_ns: u64, last_alloc_ns: u64) -> u64 {
     let duration = duration_ns as f64;
-    let latest = duration - (duration * EXIT).max(SHORT_EXIT_NS.min(duration * SHORT_EXIT));
-    last_alloc_ns.clamp((duration * (1.0 - SLOW_EXIT)) as u64, latest as u64)
+    last_alloc_ns.clamp((duration * (1.0 - SLOW_EXIT)) as u64, (duration * (1.0 - EXIT)) as u64)
 }
 
 /// Judges a site.
