@@ -27,6 +27,14 @@ pub const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
+/// The low seven bits of each byte, one behind the other.
+#[inline]
+const fn joined(bytes: u64) -> u64 {
+    let pairs = (bytes & 0x007f_007f_007f_007f) | (bytes & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    (fours & 0x0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4
+}
+
 /// Reads varints from a slice, front to back.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
@@ -47,6 +55,16 @@ impl<'a> Reader<'a> {
         if first < 0x80 {
             self.bytes = rest;
             return Some(u64::from(first));
+        }
+        if let Some(word) = self.bytes.first_chunk() {
+            let word = u64::from_le_bytes(*word);
+            // The highest bits of the bytes that another one does not follow.
+            let ends = !word & 0x8080_8080_8080_8080;
+            if ends != 0 {
+                let bits = ends.trailing_zeros() + 1;
+                self.bytes = self.bytes.split_at((bits / 8) as usize).1;
+                return Some(joined(word & (u64::MAX >> (64 - bits))));
+            }
         }
         self.next_long(u64::from(first & 0x7f), rest)
     }
@@ -100,7 +118,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_integer_comes_back(values: Vec<u64>) {
+        fn every_integer_comes_back(values in prop::collection::vec((any::<u64>(), 0_u32..64), 0..40)) {
+            // Of any number of bytes.
+            let values: Vec<u64> = values.into_iter().map(|(value, shift)| value >> shift).collect();
             let mut bytes = Vec::new();
             values.iter().for_each(|&v| put(&mut bytes, v));
             let mut reader = Reader::new(&bytes);

@@ -1,8 +1,8 @@
 //! Buckets of events: where they begin, which of them lie in a span, and their sums.
 
 use super::layout::TEMPORARY_BIT;
-use super::sums::{BlockAmount, SumDirectory, walk};
-use super::{Position, Span, Trace};
+use super::sums::{BlockAmount, SumDirectory, walk_field};
+use super::{Cancel, Cancelled, Position, Span, Trace};
 
 impl Trace {
     /// Whether a block was temporary.
@@ -33,17 +33,23 @@ impl Trace {
         closed.map_or_else(|| self.open_bucket(), |b| Position { allocs: b.allocs, frees: b.frees })
     }
 
-    /// Walks the fewest lists that cover buckets `first..last` of a tree of sums.
-    pub fn walk_lists<const N: usize>(
+    /// Walks a field of the fewest lists that cover buckets `first..last` of a tree of sums with `N` fields.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn walk_buckets<const N: usize>(
         &self,
         directory: &SumDirectory,
-        first: usize,
-        last: usize,
-        mut each: impl FnMut(u32, usize, BlockAmount),
-    ) {
+        (first, last): (usize, usize),
+        field: usize,
+        cancel: &Cancel,
+        mut each: impl FnMut(u32, BlockAmount),
+    ) -> Result<(), Cancelled> {
         for extent in directory.cover(first, last) {
+            cancel.check()?;
             let list = self.columns().sums.get(extent.offset as usize..(extent.offset + extent.len) as usize);
-            walk::<N>(list.unwrap_or_default(), &mut each);
+            walk_field::<N>(list.unwrap_or_default(), field, &mut each);
         }
+        Ok(())
     }
 }

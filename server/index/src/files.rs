@@ -42,7 +42,7 @@ impl Ledgers {
 }
 
 /// Version of the layout of an index; another one is rebuilt.
-pub const LAYOUT: u32 = 10;
+pub const LAYOUT: u32 = 11;
 
 /// File that makes an index out of a folder: it is written last, and replaced in one step.
 pub const MANIFEST: &str = "index.json";

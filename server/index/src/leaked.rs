@@ -2,7 +2,7 @@
 
 use super::Trace;
 use super::ascending::Ascending;
-use super::sums::{BlockAmount, Dense, put_row, walk};
+use super::sums::{BlockAmount, Dense, walk_field};
 
 /// Rows of blocks that live at the end of a snapshot.
 #[derive(Debug, Default)]
@@ -50,9 +50,7 @@ impl LeakIndex {
                         sums.add(site, 0, amount);
                     }
                 }
-                let (mut list, mut last) = (Vec::new(), 0);
-                sums.drain_sorted(|key, row| put_row(&mut list, &mut last, key, row));
-                list
+                sums.drain_list()
             })
             .collect();
         Self { rows, lists }
@@ -64,9 +62,9 @@ impl LeakIndex {
     }
 
     /// Sums by site of the allocations of a closed bucket.
-    pub fn bucket(&self, index: usize, mut each: impl FnMut(u32, BlockAmount)) {
+    pub fn bucket(&self, index: usize, each: impl FnMut(u32, BlockAmount)) {
         if let Some(list) = self.lists.get(index) {
-            walk::<1>(list, |site, _, amount| each(site, amount));
+            walk_field::<1>(list, 0, each);
         }
     }
 }

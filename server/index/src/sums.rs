@@ -6,8 +6,9 @@
 //! level 1   one list for FANOUT buckets:       ───────0─────── | …
 //! level 2   one list for FANOUT² buckets:      …
 //! ```
-//! A list holds, by ascending key: varint key difference (first: key + 1), a byte whose bit `f` says that field `f`
-//! follows, and for each such field varint count, varint bytes. Only keys with a count appear.
+//! A list holds for each field (allocated, freed …) the bytes of its section, a varint, then the sections: an answer is
+//! about one field and reads no other. A section holds, by ascending key: varint 2 · key difference (first: key + 1), plus
+//! 1 for one block; varint count, unless it is 1; varint bytes. Only keys with a count appear.
 
 use serde::{Deserialize, Serialize};
 use tracehound_format::varint::{Reader, put};
@@ -61,13 +62,20 @@ impl<const N: usize> Dense<N> {
         row[field].add(amount);
     }
 
-    /// Touched keys with their sums, by ascending key; everything is zero again afterwards.
-    pub fn drain_sorted(&mut self, mut each: impl FnMut(u32, &[BlockAmount; N])) {
+    /// Touched keys with their sums as a list; everything is zero again afterwards.
+    pub fn drain_list(&mut self) -> Vec<u8> {
         self.touched.sort_unstable();
+        let mut sections: [Section; N] = std::array::from_fn(|_| Section::default());
         for key in self.touched.drain(..) {
             let row = std::mem::replace(&mut self.rows[key as usize], [BlockAmount::default(); N]);
-            each(key, &row);
+            for (section, amount) in sections.iter_mut().zip(row).filter(|(_, amount)| amount.count > 0) {
+                section.push(key, amount);
+            }
         }
+        let mut list = Vec::with_capacity(sections.iter().map(|section| section.bytes.len() + 5).sum());
+        sections.iter().for_each(|section| put(&mut list, section.bytes.len() as u64));
+        sections.iter().for_each(|section| list.extend_from_slice(&section.bytes));
+        list
     }
 
     /// The sums of a key.
@@ -83,32 +91,47 @@ impl<const N: usize> Dense<N> {
     }
 }
 
-/// Appends one key to a list; `last` is the key before (plus one), 0 at the start.
-pub fn put_row<const N: usize>(out: &mut Vec<u8>, last: &mut u64, key: u32, row: &[BlockAmount; N]) {
-    let next = u64::from(key) + 1;
-    put(out, next - *last);
-    *last = next;
-    let mask = row.iter().enumerate().fold(0_u8, |mask, (f, amount)| mask | u8::from(amount.count > 0) << f);
-    out.push(mask);
-    for amount in row.iter().filter(|a| a.count > 0) {
-        put(out, amount.count);
-        put(out, amount.bytes);
+/// What a list has of one field.
+#[derive(Debug, Default)]
+struct Section {
+    bytes: Vec<u8>,
+    /// The key before, plus one; 0 at the start.
+    last: u64,
+}
+
+impl Section {
+    fn push(&mut self, key: u32, amount: BlockAmount) {
+        let next = u64::from(key) + 1;
+        let step = next - std::mem::replace(&mut self.last, next);
+        put(&mut self.bytes, step << 1 | u64::from(amount.count == 1));
+        if amount.count != 1 {
+            put(&mut self.bytes, amount.count);
+        }
+        put(&mut self.bytes, amount.bytes);
     }
 }
 
-/// Walks a list; stops quietly where it is malformed (the index is ours, and its key vouches for it).
-pub fn walk<const N: usize>(list: &[u8], mut each: impl FnMut(u32, usize, BlockAmount)) {
+/// The section of a field of a list with `N` of them.
+fn section<const N: usize>(list: &[u8], field: usize) -> Option<&[u8]> {
     let mut reader = Reader::new(list);
+    let mut lens = [0; N];
+    for len in &mut lens {
+        *len = usize::try_from(reader.next_u64()?).ok()?;
+    }
+    lens.iter().take(field).try_for_each(|&len| reader.take(len).map(|_| ()))?;
+    reader.take(*lens.get(field)?)
+}
+
+/// Walks a field of a list; stops quietly where it is malformed (the index is ours, and its key vouches for it).
+pub fn walk_field<const N: usize>(list: &[u8], field: usize, mut each: impl FnMut(u32, BlockAmount)) {
+    let mut reader = Reader::new(section::<N>(list, field).unwrap_or_default());
     let mut key = 0_u64;
-    while let (Some(step), Some(mask)) = (reader.next_u64(), reader.next_u8()) {
-        key = key.wrapping_add(step);
+    while let Some(step) = reader.next_u64() {
+        key = key.wrapping_add(step >> 1);
         let Ok(id) = u32::try_from(key.wrapping_sub(1)) else { return };
-        for field in 0..N {
-            if mask & 1 << field != 0 {
-                let (Some(count), Some(bytes)) = (reader.next_u64(), reader.next_u64()) else { return };
-                each(id, field, BlockAmount { count, bytes });
-            }
-        }
+        let count = if step & 1 == 1 { Some(1) } else { reader.next_u64() };
+        let (Some(count), Some(bytes)) = (count, reader.next_u64()) else { return };
+        each(id, BlockAmount { count, bytes });
     }
 }
 
@@ -191,10 +214,12 @@ impl<const N: usize> Builder<N> {
             let lists = &self.directory.levels[level];
             let children = lists[lists.len() - FANOUT..].to_vec();
             for child in children {
-                walk::<N>(&read(child)?, |key, field, amount| self.scratch.add(key, field, amount));
+                let list = read(child)?;
+                for field in 0..N {
+                    walk_field::<N>(&list, field, |key, amount| self.scratch.add(key, field, amount));
+                }
             }
-            let (mut merged, mut last) = (Vec::new(), 0);
-            self.scratch.drain_sorted(|key, row| put_row(&mut merged, &mut last, key, row));
+            let merged = self.scratch.drain_list();
             let extent = Extent { offset: append(&merged)?, len: merged.len() as u64 };
             level += 1;
             self.add(level, extent);
@@ -225,13 +250,12 @@ mod tests {
         ) {
             let store = RefCell::new(Vec::<u8>::new());
             let mut builder = Builder::<2>::default();
+            let mut sums = Dense::<2>::default();
             for bucket in &buckets {
-                let (mut list, mut last) = (Vec::new(), 0);
                 for (&key, &(count, bytes)) in bucket {
-                    let mut row = [BlockAmount::default(); 2];
-                    row[key as usize % 2] = BlockAmount { count, bytes };
-                    put_row(&mut list, &mut last, key, &row);
+                    sums.add(key, key as usize % 2, BlockAmount { count, bytes });
                 }
+                let list = sums.drain_list();
                 builder.push::<()>(
                     &list,
                     &mut |bytes| { let at = store.borrow().len() as u64; store.borrow_mut().extend_from_slice(bytes); Ok(at) },
@@ -247,10 +271,12 @@ mod tests {
             let cover = builder.directory.cover(from, to);
             let mut got = BTreeMap::new();
             for e in &cover {
-                walk::<2>(&store.borrow()[e.offset as usize..(e.offset + e.len) as usize], |key, field, amount| {
-                    assert_eq!(field, key as usize % 2);
-                    got.entry(key).or_insert(BlockAmount::default()).add(amount);
-                });
+                for field in 0..2 {
+                    walk_field::<2>(&store.borrow()[e.offset as usize..(e.offset + e.len) as usize], field, |key, amount| {
+                        assert_eq!(field, key as usize % 2);
+                        got.entry(key).or_insert(BlockAmount::default()).add(amount);
+                    });
+                }
             }
             prop_assert_eq!(got, expected);
             prop_assert!(cover.len() <= 30);

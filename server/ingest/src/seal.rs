@@ -12,7 +12,7 @@ use tracehound_index::layout::field;
 use tracehound_index::schema::{
     EventOrigin, EventPage, LateTemporary, OddAddress, OrphanRealloc, OtherEvent, TableRow, ThreadPair, Writers,
 };
-use tracehound_index::sums::{BlockAmount, Builder, Dense, Extent, SumDirectory, put_row};
+use tracehound_index::sums::{BlockAmount, Builder, Dense, Extent, SumDirectory};
 
 /// See the module's description.
 #[derive(Debug)]
@@ -233,19 +233,12 @@ impl Sealer {
             let mut bytes = vec![0; extent.len as usize];
             sums.borrow().read_at(extent.offset, &mut bytes).map(|()| bytes)
         };
-        self.sites.push(&list_of(&mut self.by_site), &mut append, &mut read)?;
-        self.threads.push(&list_of(&mut self.by_thread), &mut append, &mut read)?;
-        self.pairs.push(&list_of(&mut self.by_pair), &mut append, &mut read)?;
+        self.sites.push(&self.by_site.drain_list(), &mut append, &mut read)?;
+        self.threads.push(&self.by_thread.drain_list(), &mut append, &mut read)?;
+        self.pairs.push(&self.by_pair.drain_list(), &mut append, &mut read)?;
         self.buckets.push(self.open);
         Ok(())
     }
-}
-
-/// Sums as a list; they are zero afterwards.
-pub fn list_of<const N: usize>(dense: &mut Dense<N>) -> Vec<u8> {
-    let (mut list, mut last) = (Vec::new(), 0);
-    dense.drain_sorted(|key, row| put_row(&mut list, &mut last, key, row));
-    list
 }
 
 /// Pages with live blocks, from the run of 64 events with the number `first` on.

@@ -41,6 +41,7 @@ impl Signed {
 
     /// Whether there is nothing.
     #[must_use]
+    #[inline]
     pub const fn is_zero(&self) -> bool {
         self.count == 0 && self.bytes == 0
     }
@@ -215,18 +216,19 @@ impl SumQuery<'_> {
                 // Rows at both ends take about as long as all buckets between them.
                 let by_buckets = || {
                     let mut sums = empty();
-                    self.add_buckets(part, first, last, &mut sums);
-                    sums
+                    self.add_buckets(part, first, last, &mut sums)?;
+                    Ok(sums)
                 };
                 let by_rows = || {
                     let mut sums = empty();
                     for (span, sign) in ends {
+                        self.cancel.check()?;
                         self.add_rows(part, span, sign, &mut sums);
                     }
-                    sums
+                    Ok(sums)
                 };
-                let (inner, ends) = rayon::join(by_buckets, by_rows);
-                added(inner, ends)
+                let (inner, ends): (Result<_>, Result<_>) = rayon::join(by_buckets, by_rows);
+                added(inner?, ends?)
             }
             None => {
                 let mut sums = empty();
@@ -277,8 +279,8 @@ impl SumQuery<'_> {
         (first < last).then_some(CoveredSpan { first, last, ends })
     }
 
-    fn add_buckets(&self, part: BlockPart, first: usize, last: usize, sums: &mut Sums) {
-        let (trace, facts) = (self.trace, self.trace.facts());
+    fn add_buckets(&self, part: BlockPart, first: usize, last: usize, sums: &mut Sums) -> Result<()> {
+        let (trace, facts, buckets) = (self.trace, self.trace.facts(), (first, last));
         let mut add = |key: u32, amount: BlockAmount| {
             if let Some(sum) = sums.get_mut(key as usize) {
                 sum.add(amount, 1);
@@ -295,17 +297,13 @@ impl SumQuery<'_> {
             }
             (BlockPart::Freed, SumKey::Thread) => {
                 let bearers = &trace.columns().pair_bearer;
-                trace.walk_lists::<1>(&facts.pair_sums, first, last, |pair, _, amount| {
+                trace.walk_buckets::<1>(&facts.pair_sums, buckets, 0, self.cancel, |pair, amount| {
                     add(bearers.get(pair as usize).copied().unwrap_or(u32::MAX), amount);
-                });
+                })?;
             }
             (BlockPart::Allocated | BlockPart::Temporary, SumKey::Thread) => {
                 let wanted = usize::from(matches!(part, BlockPart::Temporary));
-                trace.walk_lists::<2>(&facts.thread_sums, first, last, |thread, f, amount| {
-                    if f == wanted {
-                        add(thread, amount);
-                    }
-                });
+                trace.walk_buckets::<2>(&facts.thread_sums, buckets, wanted, self.cancel, add)?;
             }
             (_, SumKey::Site) => {
                 let wanted = match part {
@@ -313,16 +311,13 @@ impl SumQuery<'_> {
                     BlockPart::Freed => field::FREED,
                     _ => field::TEMPORARY,
                 };
-                trace.walk_lists::<3>(&facts.site_sums, first, last, |site, f, amount| {
-                    if f == wanted {
-                        add(site, amount);
-                    }
-                });
+                trace.walk_buckets::<3>(&facts.site_sums, buckets, wanted, self.cancel, add)?;
             }
         }
         if matches!(part, BlockPart::Temporary) {
             self.add_late(first, last, sums);
         }
+        Ok(())
     }
 
     /// Adds temporary blocks that were freed after the bucket of their allocation was closed.
@@ -454,6 +449,13 @@ fn added(mut a: Sums, b: Sums) -> Sums {
 
 /// Blocks between two looks at the cancel flag.
 const CHECK: usize = 256;
+
+/// Into how many parts so many sums are cut, so that no thread of the pool waits for another one; few stay together.
+#[must_use]
+pub fn parts(sums: usize) -> usize {
+    const FEW: usize = 1 << 14;
+    (sums / FEW).clamp(1, 2 * rayon::current_num_threads())
+}
 
 /// Cuts a range of rows into ranges for the threads of the pool; short ones stay whole.
 #[must_use]

@@ -67,11 +67,12 @@ impl<'a> LiveChanges<'a> {
         let (inner_from, inner_to) = (trace.bucket_start(first), trace.bucket_start(last));
         self.of_rows(Span { from: span.from, to: inner_from }, &test, &mut change)?;
         self.of_rows(Span { from: inner_to, to: span.to }, &test, &mut change)?;
-        trace.walk_lists::<3>(&trace.facts().site_sums, first, last, |site, f, amount| match f {
-            field::ALLOCATED => change(site as usize, signed(amount, 1)),
-            field::FREED => change(site as usize, signed(amount, -1)),
-            _ => {}
-        });
+        let lists = &trace.facts().site_sums;
+        for (field, sign) in [(field::ALLOCATED, 1), (field::FREED, -1)] {
+            trace.walk_buckets::<3>(lists, (first, last), field, self.question.cancel, |site, amount| {
+                change(site as usize, signed(amount, sign));
+            })?;
+        }
         Ok(())
     }
 

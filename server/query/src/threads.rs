@@ -119,12 +119,12 @@ fn pairs(
     } else {
         rows(Span { from: span.from, to: trace.bucket_start(first) })?;
         rows(Span { from: trace.bucket_start(last), to: span.to })?;
-        trace.walk_lists::<1>(&trace.facts().pair_sums, first, last, |pair, _, amount| {
+        trace.walk_buckets::<1>(&trace.facts().pair_sums, (first, last), 0, cancel, |pair, amount| {
             let at = pair as usize;
             if let (Some(&bearer), Some(&freer)) = (c.pair_bearer.get(at), c.pair_freer.get(at)) {
                 add((bearer, freer), amount.count, amount.bytes);
             }
-        });
+        })?;
     }
     Ok(pairs)
 }
