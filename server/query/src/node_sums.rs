@@ -1,7 +1,9 @@
 //! Sums per allocating backtrace: what flame graphs, tables and exporters are made from.
 
+use rayon::prelude::*;
+
 use super::Result;
-use super::amounts::{MetricMoment, Signed, SumKey, SumQuery};
+use super::amounts::{MetricMoment, Signed, SumKey, SumQuery, parts};
 use super::filter::Filter;
 use super::window::{Resolved, Window};
 use tracehound_api::{Metric, Unit};
@@ -57,14 +59,28 @@ pub fn run(
     let window = params.window.resolve(trace, &selection, cancel)?;
     let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel };
     let (sums, moment) = question.metric_at(params.metric, &window)?;
+    let len = sums.len().div_ceil(parts(sums.len())).max(1);
+    let lists: Vec<(Signed, Vec<NodeSum>)> =
+        sums.par_chunks(len).enumerate().map(|(part, sums)| with_sums(trace, (part * len) as u32, sums)).collect();
     let mut total = Signed::default();
-    let mut nodes = Vec::new();
-    for (site, sum) in (0_u32..).zip(sums).filter(|(_, sum)| !sum.is_zero()) {
+    let mut nodes = Vec::with_capacity(lists.iter().map(|(_, nodes)| nodes.len()).sum());
+    for (sum, mut some) in lists {
+        total.count += sum.count;
+        total.bytes += sum.bytes;
+        nodes.append(&mut some);
+    }
+    Ok(NodeSums { window, moment, nodes, total })
+}
+
+/// The sites among some that have a sum, and the sum over them.
+fn with_sums(trace: &Trace, first: u32, sums: &[Signed]) -> (Signed, Vec<NodeSum>) {
+    let (mut total, mut nodes) = (Signed::default(), Vec::new());
+    for (site, &sum) in (first..).zip(sums).filter(|(_, sum)| !sum.is_zero()) {
         total.count += sum.count;
         total.bytes += sum.bytes;
         nodes.push(NodeSum { site, node: trace.site_node(site).unwrap_or(0), sum });
     }
-    Ok(NodeSums { window, moment, nodes, total })
+    (total, nodes)
 }
 
 impl Signed {

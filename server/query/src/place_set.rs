@@ -1,5 +1,7 @@
 //! A set of places of a tree's pre-order, as bits: how many lie before a place is one look-up and one count of bits.
 
+use std::ops::Range;
+
 use tracehound_index::pre_order::TreePlace;
 
 /// See the module's text. Counts and positions are for a set that is finished, see [`PlaceSet::finish`].
@@ -69,10 +71,29 @@ impl PlaceSet {
 
     /// All places, ascending.
     pub fn iter(&self) -> impl Iterator<Item = TreePlace> + '_ {
-        (0..).zip(&self.words).flat_map(|(at, &word)| {
+        self.among(0..self.words.len())
+    }
+
+    /// The places of some words, ascending.
+    fn among(&self, words: Range<usize>) -> impl Iterator<Item = TreePlace> + '_ {
+        (words.start as TreePlace..).zip(&self.words[words]).flat_map(|(at, &word)| {
             let rests = std::iter::successors(Some(word), |rest| Some(rest & rest.wrapping_sub(1)));
             rests.take_while(|&rest| rest != 0).map(move |rest| at * 64 + rest.trailing_zeros())
         })
+    }
+
+    /// The places of a finished set in at most `count` runs, ascending: how many each has, and which.
+    pub fn runs(&self, count: usize) -> Vec<(usize, impl Iterator<Item = TreePlace> + '_)> {
+        let len = self.words.len();
+        let before = |word: usize| self.before.get(word).map_or_else(|| self.len(), |&before| before as usize);
+        let bounds = (0..count).map(|at| len * at / count..len * (at + 1) / count);
+        let runs = bounds.filter(|words| !words.is_empty());
+        runs.map(|words| (before(words.end) - before(words.start), self.among(words))).collect()
+    }
+
+    /// Adds what another set of as many places has.
+    pub fn insert_all(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
     }
 }
 
@@ -89,6 +110,12 @@ mod tests {
         set.finish();
         assert_eq!((set.len(), set.is_empty()), (places.len(), false));
         assert_eq!(set.iter().collect::<Vec<_>>(), places);
+        for count in 1..9 {
+            let runs: Vec<(usize, Vec<TreePlace>)> =
+                set.runs(count).into_iter().map(|(len, run)| (len, run.collect())).collect();
+            assert!(runs.len() <= count && runs.iter().all(|(len, run)| *len == run.len()), "{runs:?}");
+            assert_eq!(runs.into_iter().flat_map(|(_, run)| run).collect::<Vec<_>>(), places);
+        }
         for place in 0..=301 {
             let before = places.iter().filter(|&&known| known < place).count();
             assert_eq!(set.count_before(place), before, "{place}");

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::amounts::Signed;
+use rayon::prelude::*;
+
+use super::amounts::{Signed, parts};
 use super::filter::Filter;
 use super::node_sums::NodeSums;
 use super::place_set::PlaceSet;
@@ -38,6 +40,25 @@ impl SiteEnds {
         let number = |place: &Option<TreePlace>| place.map_or(u32::MAX, |place| ends.count_before(place) as u32);
         let of_site = places.iter().map(number).collect();
         Self { ends: Arc::new(ends), of_site }
+    }
+
+    /// By number of a row: what the sites that end in it have. They lie anywhere: each part of the rows is for one thread,
+    /// which looks through all sites.
+    fn sums(&self, sums: &NodeSums) -> Vec<Signed> {
+        let mut own = vec![Signed::default(); self.ends.len()];
+        let len = own.len().div_ceil(parts(own.len()).min(rayon::current_num_threads())).max(1);
+        own.par_chunks_mut(len).enumerate().for_each(|(part, own)| {
+            let first = (part * len) as u32;
+            for node in &sums.nodes {
+                // A site that the view leaves out has the largest number.
+                let at = self.of_site[node.site as usize].wrapping_sub(first);
+                if let Some(own) = own.get_mut(at as usize) {
+                    own.count += node.sum.count;
+                    own.bytes += node.sum.bytes;
+                }
+            }
+        });
+        own
     }
 }
 
@@ -75,14 +96,7 @@ impl ValueTree {
             None => tree.kept("", 1, || SiteEnds::new(trace, tree, None)),
             Some(view) => Arc::clone(view.sites.get_or_init(|| Arc::new(SiteEnds::new(trace, tree, Some(view))))),
         };
-        let mut own = vec![Signed::default(); sites.ends.len()];
-        for node in &sums.nodes {
-            // A site that the view leaves out has none.
-            if let Some(own) = own.get_mut(sites.of_site[node.site as usize] as usize) {
-                own.count += node.sum.count;
-                own.bytes += node.sum.bytes;
-            }
-        }
+        let own = sites.sums(sums);
         let shape = Arc::clone(view.as_ref().map_or_else(|| tree.shape(), |view| &view.shape));
         Self { shape, ends: Arc::clone(&sites.ends), sums: own, own: OnceLock::new(), view }
     }
