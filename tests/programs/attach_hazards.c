@@ -382,6 +382,7 @@ static const struct mode {
     {"fork", {forks, forks, timed}},
     {"vfork", {vforks, vforks, timed}},
     {"slow vfork", {vforks, vforks, timed}},
+    {"slow vforks", {vforks, vforks, vforks, timed}},
     {"threads", {threads, threads, threads}},
     {"leader", {timed, timed}},
     {"errno", {remembers, remembers}},
@@ -420,7 +421,7 @@ int main(int count, char **arguments) {
     return execs(arguments);
   if (!strcmp(mode, "parked"))
     park();
-  if (!strcmp(mode, "slow vfork"))
+  if (!strncmp(mode, "slow vfork", 10))
     before_exec = 400000;
   if (!strcmp(mode, "sigprof")) {
     struct sigaction action = {.sa_handler = tick, .sa_flags = SA_RESTART};

@@ -101,6 +101,11 @@ fn a_thread_that_waits_long_for_its_vforked_child_is_waited_for() {
 }
 
 #[test]
+fn threads_that_take_turns_to_wait_for_their_vforked_children_are_waited_for() {
+    hazard("slow vforks", None);
+}
+
+#[test]
 fn a_program_of_short_lived_threads_goes_on() {
     hazard("threads", None);
 }

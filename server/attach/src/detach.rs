@@ -66,7 +66,8 @@ pub(crate) fn finish(target: &TargetProcess, library: &LoadedLibrary) -> Result<
         // Taken back at one instant for all threads: no event begins after it, so the recorder's thread catches up, however
         // busy the program is.
         if let Err(refusal) = put_back(target, library) {
-            return if is_there() { Err(refusal) } else { Ok(Detached::Gone) };
+            let goes_on = || refuse(format!("{refusal}; the recording goes on: `heaptrace detach {pid}` ends it"));
+            return if is_there() { goes_on() } else { Ok(Detached::Gone) };
         }
         library.command(memory, command::STOP)?;
         if !library.wait_for(memory, pid, ENDED, END) {

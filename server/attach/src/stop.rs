@@ -8,6 +8,8 @@ use crate::refusal::{Result, not_permitted, refuse};
 
 /// Longest wait for a thread that does not come to a stop, while others stand still.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// The same after several such threads took turns: each waited for its child of vfork when the other one had stopped.
+const LONGEST: Duration = Duration::from_secs(1);
 /// The same for one that only waits for a processor.
 const STARVED: Duration = Duration::from_secs(5);
 /// Longest wait for threads that do not come to a stop, while the others run.
@@ -143,10 +145,12 @@ impl Drop for StoppedThread {
 pub fn all_threads(pid: u32) -> Result<Vec<StoppedThread>> {
     let started = Instant::now();
     let mut stopped = Vec::new();
+    let mut patience = PATIENCE;
     loop {
-        let late = stop(pid, &mut stopped)?;
+        let late = stop(pid, &mut stopped, patience)?;
         let Some(&first) = late.first() else { return Ok(stopped) };
         stopped.clear();
+        patience = (patience * 3 / 2).min(LONGEST);
         // A stop that was asked for stays so: a thread that cannot stop now cannot be let go either.
         loop {
             let found = late.iter().find_map(|&tid| match wait_for_stop(tid, Instant::now(), Duration::ZERO) {
@@ -171,11 +175,11 @@ fn no_stop<T>(tid: i32) -> Result<T> {
 
 /// Stops those threads of `pid` that are not among the stopped ones.
 pub(crate) fn stop_others(pid: u32, stopped: &mut Vec<StoppedThread>) -> Result<()> {
-    stop(pid, stopped)?.first().map_or(Ok(()), |&tid| no_stop(tid))
+    stop(pid, stopped, PATIENCE)?.first().map_or(Ok(()), |&tid| no_stop(tid))
 }
 
 /// The same; the threads that do not come to a stop in time, if there are any.
-fn stop(pid: u32, stopped: &mut Vec<StoppedThread>) -> Result<Vec<i32>> {
+fn stop(pid: u32, stopped: &mut Vec<StoppedThread>, patience: Duration) -> Result<Vec<i32>> {
     let mut gone = Vec::new();
     loop {
         let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
@@ -211,7 +215,7 @@ fn stop(pid: u32, stopped: &mut Vec<StoppedThread>) -> Result<Vec<i32>> {
         }
         let (started, mut late) = (Instant::now(), Vec::new());
         for tid in asked {
-            match wait_for_stop(tid, started, PATIENCE) {
+            match wait_for_stop(tid, started, patience) {
                 Asked::Stopped => stopped.push(StoppedThread { tid }),
                 Asked::Late => late.push(tid),
                 Asked::Gone => gone.push(tid),
