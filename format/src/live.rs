@@ -237,19 +237,38 @@ impl LiveHeader {
 /// A node slot: two words, the second stored last.
 ///
 /// ```text
-/// word 0   pc (48 bits) | generation (16 bits) << 48
+/// word 0   pc (48 bits) | generation (15 bits) << 48 | 1 << 63 for an instruction of an interpreted function
 /// word 1   parent (32 bits) | 1 << 32          0 = not published
 /// ```
+///
+/// Instructions of interpreted functions have addresses from `1 << 60` on, of which the lower 48 bits are here, and are of no
+/// generation. Recorders up to version 1.1 did not set the bit: their addresses cannot be told from others.
 #[must_use]
 pub const fn node_slot(node: crate::nodes::Node) -> [u64; 2] {
-    [node.pc & ((1 << 48) - 1) | (node.generation as u64) << 48, node.parent as u64 | 1 << 32]
+    let of_code = if node.pc >> 60 == INTERPRETED >> 60 {
+        1 << 63
+    } else if node.generation < MOST_GENERATIONS {
+        (node.generation as u64) << 48
+    } else {
+        (MOST_GENERATIONS as u64) << 48
+    };
+    [node.pc & ((1 << 48) - 1) | of_code, node.parent as u64 | 1 << 32]
 }
+
+/// First address of the instructions of interpreted functions.
+const INTERPRETED: u64 = 1 << 60;
+/// Largest generation of a node slot.
+const MOST_GENERATIONS: u32 = (1 << 15) - 1;
 
 /// Takes a node slot apart; `None` where nothing has been published.
 #[must_use]
 pub const fn node_from_slot(words: [u64; 2]) -> Option<crate::nodes::Node> {
     if words[1] >> 32 != 1 {
         return None;
+    }
+    if words[0] >> 63 == 1 {
+        let pc = INTERPRETED | words[0] & ((1 << 48) - 1);
+        return Some(crate::nodes::Node { parent: words[1] as u32, pc, generation: 0 });
     }
     // A pc is sign-extended from 48 bits, as the processor does it.
     let pc = ((words[0] << 16) as i64 >> 16) as u64;
@@ -267,6 +286,10 @@ mod tests {
             let node = Node { parent: 77, pc, generation: 3 };
             assert_eq!(node_from_slot(node_slot(node)), Some(node));
         }
+        let interpreted = Node { parent: 77, pc: (1 << 60) + 0x7ade, generation: 0 };
+        assert_eq!(node_from_slot(node_slot(interpreted)), Some(interpreted));
+        let replaced = |generation| Node { parent: 77, pc: 0x5555_5555_4321, generation };
+        assert_eq!(node_from_slot(node_slot(replaced(70_000))), Some(replaced(32_767)));
         assert_eq!(node_from_slot([5, 0]), None);
     }
 

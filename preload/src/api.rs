@@ -198,4 +198,5 @@ fn name_changed(own: bool) {
     } else {
         session.names_changed.store(true, Ordering::Release);
     }
+    session.hurry();
 }

@@ -1,17 +1,20 @@
 //! Killed at any moment, a recording holds at least what the program had published as done, and no more than one event
 //! a thread beyond that.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tracehound_tests::ground_truth::Case;
 use tracehound_tests::ledger::Ledger;
-use tracehound_tests::{heaptrace, json, number, random_seed, wait_for};
+use tracehound_tests::{compile, dump, heaptrace, json, number, random_seed, trace, wait_for};
 
 /// Bytes of the counters of a thread of `published.c`.
 const COUNTERS: usize = 128;
@@ -49,7 +52,6 @@ fn killed_when(wanted: u64, threads: u64, pause_us: u64, delay: Duration, signal
         std::thread::sleep(delay);
         kill(pid, signal);
     });
-    use std::os::unix::process::ExitStatusExt;
     assert_eq!(run.status.signal(), Some(signal.as_raw()), "{}", run.stderr);
     let (allocs, frees) = published(&file, threads);
     let recordings = run.recordings_of(run.pid);
@@ -131,6 +133,30 @@ fn a_running_program_can_be_read() {
         }
         kill(pid, Signal::KILL);
     });
+}
+
+#[test]
+fn what_a_process_does_last_before_it_is_killed_has_names() {
+    let plugin = compile("plugin.c", &["-shared", "-fPIC", "-DNAME=late", "-DSIZE=7777"]);
+    let program = compile("last_words.c", &["-O1", "-ldl"]);
+    let run = trace(&program, &[plugin.to_str().unwrap()], &[]);
+    assert_eq!(run.output.status.signal(), Some(libc::SIGKILL), "{}", run.stderr());
+    let info = json(&["info"], &run.recording());
+    let labels: Vec<&Value> = info["marks"].as_array().unwrap().iter().map(|mark| &mark["label"]).collect();
+    assert_eq!(labels, ["just before"], "{info:#}");
+    let plugin_name = plugin.file_name().and_then(OsStr::to_str).unwrap();
+    let of_size = |size: u64| {
+        let events = dump(&run.recording());
+        events.into_iter().find(|event| event["size"] == size && event["kind"] == "alloc").unwrap()
+    };
+    let innermost = &of_size(7777)["stack"][0];
+    assert_eq!((&innermost["function"], &innermost["module"]), (&"plugin_block_late".into(), &plugin_name.into()));
+    let threads = json(&["threads"], &run.recording());
+    let has_name = |thread: &Value| thread["name"] == "latecomer";
+    assert!(threads["threads"].as_array().unwrap().iter().any(has_name), "{threads:#}");
+    let contexts = json(&["contexts"], &run.recording());
+    let is_named = |context: &Value| context["id"] == 7 && context["name"] == "GET /items";
+    assert!(contexts["contexts"].as_array().unwrap().iter().any(is_named), "{contexts:#}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! function, line by line, with every version of the interpreter that this machine has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
 use serde_json::Value;
@@ -76,6 +77,25 @@ fn compared_with(run: &Traced, events: Vec<Value>, innermost_only: bool) -> usiz
         count += 1;
     }
     count
+}
+
+#[test]
+fn functions_that_are_met_a_moment_before_a_kill_have_names() {
+    for interpreter in pythons() {
+        let script = root().join("tests/python/last_words.py");
+        let run = trace(&interpreter, &[script.to_str().unwrap()], &[]);
+        assert_eq!(run.output.status.signal(), Some(9), "{}: {}", interpreter.display(), run.stderr());
+        let is_late = |event: &Value| {
+            event["kind"] == "alloc" && event["size"].as_u64().is_some_and(|size| (70_000..70_100).contains(&size))
+        };
+        let events = dump_where(&run.recording(), is_late);
+        assert_eq!(events.len(), 12, "{}", interpreter.display());
+        for (number, event) in events.iter().enumerate() {
+            let name = format!("first_call_{number}");
+            let frames = python_frames(event);
+            assert!(frames.first().is_some_and(|frame| frame.2 == name), "{}: {event}", interpreter.display());
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! the oldest is 200 ms old, or when the pool runs low; at every 200 ms it also writes what the chunks in use hold so
 //! far, without the threads' help, and writes up to which tick everything is in the file (the watermark). With
 //! thousands of threads it does so less often, see [`RecordingWriter::flush_period`], and takes chunks back that have
-//! been idle for a second.
+//! been idle for a second. What names events is written some milliseconds after it is known.
 //!
 //! For each thread the writer knows the number of the next record to write. Chunks of a thread are taken in the order
 //! of their first records; a chunk that is not yet in turn waits.
@@ -41,6 +41,8 @@ use tracehound_shared::thread::{ThreadContext, life};
 
 /// Time after which a record is in the file; but see [`RecordingWriter::flush_period`].
 const LATENCY_NS: u64 = 200_000_000;
+/// Shortest time between two rounds that write names alone.
+const NAMES_NS: u64 = 5_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Thread id of records that belong to no thread of the program.
 const OUTSIDE: u32 = 0;
@@ -106,6 +108,8 @@ pub struct RecordingWriter {
 #[derive(Default)]
 struct Times {
     flush: u64,
+    /// When names were written last without a flush.
+    names: u64,
     /// How long the last flush took.
     flushing: u64,
     sample: u64,
@@ -228,7 +232,8 @@ impl RecordingWriter {
     /// Nanoseconds until the next round is due.
     pub fn rest_ns(&self) -> u64 {
         let sample = u64::from(self.session.options.sample_memory_ms) * 1_000_000;
-        if sample == 0 { LATENCY_NS / 2 } else { sample.min(LATENCY_NS / 2) }
+        let rest = if sample == 0 { LATENCY_NS / 2 } else { sample.min(LATENCY_NS / 2) };
+        if self.session.names_wanted.load(Ordering::Acquire) { rest.min(NAMES_NS) } else { rest }
     }
 
     /// One round.
@@ -262,12 +267,14 @@ impl RecordingWriter {
         self.memory_detail(now, false);
         self.page_looks(now);
         if due {
+            self.session.names_wanted.store(false, Ordering::Release);
             self.flush_everything(false)?;
             self.take_idle_chunks(now);
             self.session.pool.flushes.fetch_add(1, Ordering::Relaxed);
             self.times.flush = now;
             self.times.flushing = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(now);
         } else {
+            self.put_names(now)?;
             self.write_ready_queues()?;
         }
         self.clock_samples(now);
@@ -285,6 +292,21 @@ impl RecordingWriter {
             sys::futex_wake(&self.session.flush_done, i32::MAX);
         }
         Ok(())
+    }
+
+    /// Writes what names events, if some of it waits: of a process that is killed a moment later the events are in the side
+    /// file, and the names nowhere.
+    fn put_names(&mut self, now: u64) -> sys::Result<()> {
+        let is_early = now.saturating_sub(self.times.names) < NAMES_NS;
+        if is_early || !self.session.names_wanted.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.times.names = now;
+        self.announce_threads();
+        self.put_codes();
+        self.notes()?;
+        self.blocks.flush_metas();
+        self.commit()
     }
 
     /// Time from one flush to the next. A flush looks at every thread and makes a block of each that has something new:

@@ -179,6 +179,7 @@ pub(super) fn mark_from_outside(session: &Session, label: &[u8]) -> bool {
 fn note_label(session: &Session, ordinal: u64, thread: u32, tick: u64, label: &[u8]) {
     let label = label.get(..label.len().min(MAX_LABEL)).unwrap_or_default().to_vec();
     session.with_notes(|notes| notes.marks.push((ordinal, thread, tick, label.clone())));
+    session.hurry();
     session.want_look(LookReason::Mark, &label);
 }
 

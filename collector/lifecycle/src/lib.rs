@@ -229,6 +229,7 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
         flush_done: AtomicU32::new(0),
         looks: LookRequests::new(),
         names_changed: AtomicBool::new(false),
+        names_wanted: AtomicBool::new(false),
         marks: AtomicU64::new(0),
         main_gone: AtomicBool::new(false),
         paused: AtomicBool::new(!start),

@@ -49,6 +49,7 @@ pub fn name(id: u64, name: &[u8]) {
     let _internal = Internal::enter();
     let name = name.get(..name.len().min(MAX_NAME)).unwrap_or_default().to_vec();
     session.with_notes(|notes| notes.context_names.push((id, clock::now(), name)));
+    session.hurry();
 }
 
 /// The id to be recorded before the calling thread's next event; `None` when its last record of a change has it already.

@@ -61,6 +61,8 @@ pub struct Session {
     pub looks: LookRequests,
     /// Someone named a thread by other means than for itself.
     pub names_changed: AtomicBool,
+    /// What names events waits for the writer: a function, an object, a mark, a thread, a context. See [`Session::hurry`].
+    pub names_wanted: AtomicBool,
     /// Marks made so far.
     pub marks: AtomicU64,
     /// Recording is switched off, and can be switched on again.
@@ -305,6 +307,15 @@ impl Session {
     #[cold]
     pub fn note_from_outside(&self, kind: Kind, tick: u64, address: u64) {
         self.with_notes(|notes| notes.outside.push(Record::new(kind, tick, address, 0, 0)));
+    }
+
+    /// Wakes the writer, so that what names events is in the file soon: until then it is in this process's memory alone, and
+    /// a kill loses it. Waits for nothing, and may be called in a signal handler.
+    #[cold]
+    pub fn hurry(&self) {
+        if !self.names_wanted.swap(true, Ordering::AcqRel) {
+            self.pool.ring();
+        }
     }
 
     /// Requests a look at the page tables; returns the number of the request.

@@ -37,7 +37,7 @@ const OWN_HEAP: &str = "own-heap";
 const NAMES_SHOWN: usize = 6;
 
 /// Functions by which a runtime with a heap of its own is known, and what is to be said about it.
-const RUNTIMES: [(&str, &str); 5] = [
+const RUNTIMES: [(&str, &str); 6] = [
     ("JNI_CreateJavaVM", "the Java heap is mapped as a whole: its objects are in no recording, native memory is"),
     (
         "PyObject_Malloc",
@@ -46,6 +46,11 @@ const RUNTIMES: [(&str, &str); 5] = [
     ),
     ("_ZN2v87Isolate3NewERKNS0_12CreateParamsE", "V8 maps its JavaScript heap itself: objects in it are not recorded"),
     ("runtime.mallocgc", "Go's heap is mapped by its runtime: only what C code allocates is recorded"),
+    (
+        "_emalloc",
+        "PHP lays its values out in a heap of its own, which is recorded as mappings; with USE_ZEND_ALLOC=0 in the \
+         environment each is an allocation",
+    ),
     ("rb_newobj_of", "Ruby lays objects out in heap pages: the pages are recorded, the objects in them are not"),
 ];
 

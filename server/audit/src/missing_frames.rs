@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use tracehound_api::Metric;
 use tracehound_api::info::End;
+use tracehound_index::facts::is_interpreted;
 use tracehound_index::symbols::{LocationId, RecordingSymbols};
 use tracehound_index::{Cancel, Trace};
 use tracehound_query::node_sums::{self, NodeSumsParams};
@@ -47,6 +48,8 @@ struct CodePlace {
     is_generated: bool,
     /// In no module, and with a name.
     is_named: bool,
+    /// A function of Python's whose name the recording does not have.
+    is_unnamed_python: bool,
 }
 
 /// Allocations.
@@ -60,6 +63,8 @@ struct Counts {
     nameless: u64,
     /// Those whose outermost frame is generated code.
     cut: u64,
+    /// Those through functions of Python's whose names the recording does not have.
+    unnamed_python: u64,
 }
 
 /// One remark a runtime; none where frames are as they should be.
@@ -71,7 +76,12 @@ pub(super) fn remarks(
     let with = |landmark: Landmark| objects.iter().find(|object| object.landmarks.iter().any(|of| of.0 == landmark));
     let (go, v8, jvm) = (with(Landmark::GoSwitch), with(Landmark::V8Interpreter), with(Landmark::Jvm));
     let is_known = go.or(v8).or(jvm).is_some();
-    let generates = || (0..trace.location_count()).any(|id| trace.location(id).module.is_none());
+    let is_killed = trace.end() == End::Killed;
+    let is_generated = |id: LocationId| {
+        let location = trace.location(id);
+        location.module.is_none() || is_killed && is_interpreted(location.pc)
+    };
+    let generates = || (0..trace.location_count()).any(is_generated);
     if !is_known && !generates() {
         return Vec::new();
     }
@@ -81,7 +91,8 @@ pub(super) fn remarks(
         go.and_then(|object| of_go(&object.name, counts)),
         v8.and_then(|object| of_v8(&object.name, counts)),
         jvm.and_then(|object| of_jvm(&object.name, counts, trace.end() == End::Running)),
-        if is_known { None } else { of_others(counts) },
+        if is_known { None } else { of_others(counts, is_killed) },
+        of_python(counts),
     ];
     texts.into_iter().flatten().map(|text| (MISSING, text)).collect()
 }
@@ -101,6 +112,7 @@ fn count(trace: &Trace, symbols: &dyn RecordingSymbols, objects: &[Examined], ca
             through.is_v8_interpreter |= outermost.is_v8_interpreter;
             through.is_generated |= outermost.is_generated;
             through.is_named |= outermost.is_named;
+            through.is_unnamed_python |= outermost.is_unnamed_python;
         }
         let add = |to: &mut u64, holds: bool| *to += if holds { count } else { 0 };
         let is_through = through.is_v8_interpreter || through.is_generated;
@@ -109,6 +121,7 @@ fn count(trace: &Trace, symbols: &dyn RecordingSymbols, objects: &[Examined], ca
         add(&mut counts.through, is_through);
         add(&mut counts.nameless, is_through && !through.is_named);
         add(&mut counts.cut, outermost.is_generated);
+        add(&mut counts.unnamed_python, through.is_unnamed_python);
     }
     Some(counts)
 }
@@ -130,28 +143,35 @@ fn places(
     };
     let (go, v8) = (ranges(Landmark::GoSwitch), ranges(Landmark::V8Interpreter));
     let mut places = Vec::new();
-    let mut generated: Vec<LocationId> = Vec::new();
+    let mut nameless: Vec<LocationId> = Vec::new();
     for id in 0..trace.location_count() {
         let location = trace.location(id);
         let call = location.pc.wrapping_sub(1);
         let is_in = |ranges: &[Range<u64>]| ranges.iter().any(|range| range.contains(&call));
-        let is_generated = location.module.is_none();
-        if is_generated {
-            generated.push(id);
+        let is_python = is_interpreted(location.pc);
+        let is_generated = location.module.is_none() && !is_python;
+        // All that a process met before its end have names.
+        let is_unnamed_python = is_python && trace.end() == End::Killed;
+        if is_generated || is_unnamed_python {
+            nameless.push(id);
         }
         places.push(CodePlace {
             is_go_switch: is_in(&go),
             is_v8_interpreter: is_in(&v8),
             is_generated,
             is_named: false,
+            is_unnamed_python,
         });
     }
-    symbols.resolve(trace, &generated, cancel).ok()?;
+    symbols.resolve(trace, &nameless, cancel).ok()?;
     let mut levels = Vec::new();
-    for id in generated {
+    for id in nameless {
         levels.clear();
         symbols.frames(trace, id, &mut levels);
-        places[id as usize].is_named = levels.iter().any(|level| symbols.function(level.function).name.is_some());
+        let has_name = levels.iter().any(|level| symbols.function(level.function).name.is_some());
+        let place = &mut places[id as usize];
+        place.is_named = has_name && place.is_generated;
+        place.is_unnamed_python &= !has_name;
     }
     Some(places)
 }
@@ -207,14 +227,27 @@ fn of_jvm(object: &str, counts: Counts, runs: bool) -> Option<String> {
 }
 
 /// Where more than one allocation in a hundred is concerned: heuristic stacks elsewhere have a wrong frame now and then.
-fn of_others(counts: Counts) -> Option<String> {
+fn of_others(counts: Counts, is_killed: bool) -> Option<String> {
+    let late = if is_killed { ", or has loaded in the last moment before it was killed" } else { "" };
     (counts.nameless * 100 > counts.all).then(|| {
         format!(
             "{} of {} have backtraces through code that the program has generated while it ran, or has loaded without the \
-             loader, and nothing says what it is called or how it is unwound: functions and their callers may be missing there. Some runtimes write the names into \
+             loader{late}, and nothing says what it is called or how it is unwound: functions and their callers may be missing there. Some runtimes write the names into \
              a perf map, which is read, when they are told to: +JPperf true (Erlang), DOTNET_PerfMapEnabled=1 (.NET), \
              --yjit-perf (Ruby).",
             counts.nameless,
+            allocations(counts.all)
+        )
+    })
+}
+
+/// Names are in the file some milliseconds after the function was met; a kill before that leaves the addresses.
+fn of_python(counts: Counts) -> Option<String> {
+    (counts.unnamed_python > 0).then(|| {
+        format!(
+            "{} of {} have backtraces through Python functions without names: they were met in the last moment before the \
+             process was killed, and their names were not in the file yet.",
+            counts.unnamed_python,
             allocations(counts.all)
         )
     })
@@ -230,7 +263,7 @@ mod tests {
 
     #[test]
     fn remarks_are_made_where_there_is_something_to_say() {
-        let counts = |go, through, nameless, cut| Counts { all: 1000, go, through, nameless, cut };
+        let counts = |go, through, nameless, cut| Counts { all: 1000, go, through, nameless, cut, unnamed_python: 0 };
         assert_eq!(of_go("app", counts(0, 0, 0, 0)), None);
         assert!(
             of_go("app", counts(7, 0, 0, 0)).unwrap().starts_with("app: the backtraces of 7 of 1000 allocations end")
@@ -248,8 +281,8 @@ mod tests {
         // While it runs, its names are still to come.
         assert_eq!(of_jvm("libjvm.so", counts(0, 100, 100, 0), true), None);
         assert!(!of_jvm("libjvm.so", counts(0, 100, 100, 2), true).unwrap().contains("method"));
-        assert_eq!(of_others(counts(0, 500, 10, 500)), None);
-        assert!(of_others(counts(0, 500, 11, 500)).unwrap().starts_with("11 of 1000 allocations"));
+        assert_eq!(of_others(counts(0, 500, 10, 500), false), None);
+        assert!(of_others(counts(0, 500, 11, 500), false).unwrap().starts_with("11 of 1000 allocations"));
         let nameless = of_jvm("libjvm.so", counts(0, 1, 1, 0), false).unwrap();
         assert!(nameless.contains("1 of one allocation through Java have no method's name"), "{nameless}");
     }

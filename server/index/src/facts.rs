@@ -34,6 +34,12 @@ pub struct ModuleFacts {
 /// Addresses that represent instructions of interpreted languages.
 const INTERPRETED: std::ops::Range<u64> = 1 << 60..(1 << 60) + (1 << 47);
 
+/// Whether an address represents an instruction of an interpreted language.
+#[must_use]
+pub fn is_interpreted(address: u64) -> bool {
+    INTERPRETED.contains(&address)
+}
+
 impl ModuleFacts {
     /// The pseudo-module of a recording's Python functions: no file, and addresses that no process has.
     #[must_use]
@@ -55,7 +61,7 @@ impl ModuleFacts {
     /// Whether it is the pseudo-module of an interpreter's functions.
     #[must_use]
     pub fn is_interpreted(&self) -> bool {
-        self.segments.first().is_some_and(|segment| INTERPRETED.contains(&segment.start))
+        self.segments.first().is_some_and(|segment| is_interpreted(segment.start))
     }
 
     /// Whether it is a JVM.

@@ -295,7 +295,8 @@ impl Trace {
     #[must_use]
     pub fn misses_events(&self) -> bool {
         let f = &self.facts;
-        f.lost > 0 || f.damaged_blocks > 0 || f.cut || self.end() == tracehound_api::info::End::Unknown
+        let was_stopped = f.captures.len() > 1;
+        was_stopped || f.lost > 0 || f.damaged_blocks > 0 || f.cut || self.end() == tracehound_api::info::End::Unknown
     }
 
     /// Why it ended.

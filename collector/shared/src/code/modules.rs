@@ -155,6 +155,9 @@ impl LoadedModules {
             slot.unloaded_tick.store(0, Ordering::Relaxed);
             self.shape(slot).set(module);
             slot.state.store(LOADED, Ordering::Release);
+            if let Some(session) = crate::session::current() {
+                session.hurry();
+            }
         });
     }
 

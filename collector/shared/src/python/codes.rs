@@ -439,6 +439,9 @@ impl CodeObject {
         self.file.put(&mut out);
         out.put(self.lines);
         out.publish();
+        if let Some(session) = crate::session::current() {
+            session.hurry();
+        }
         Some(())
     }
 }

@@ -65,6 +65,11 @@ fn shortfall(facts: &RecordingFacts, end: End, misses_events: bool) -> Option<St
     if facts.lost > 0 {
         missing.push(format!("events known to be missing: {}", units::count(facts.lost)));
     }
+    match facts.captures.len() {
+        0 | 1 => {}
+        2 => missing.push("it was stopped once, and started again".into()),
+        more => missing.push(format!("it was stopped {} times, and started again", more - 1)),
+    }
     missing.extend(facts.inherited.as_ref().and_then(|inherited| inherited.shortfall.clone()));
     let until = units::duration(facts.watermark_ns);
     match end {

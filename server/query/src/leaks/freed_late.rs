@@ -29,7 +29,7 @@ const KEPT: KeptKind = KeptKind { name: "freed-late", version: JUDGES };
 pub struct FreedLate {
     /// Which.
     pub site: u32,
-    /// Live bytes shortly before the end.
+    /// Live bytes when its last block was allocated.
     pub bytes: u64,
     /// Blocks then.
     pub count: u64,
@@ -82,11 +82,21 @@ pub fn find(trace: &Trace, selection: &Selection, cancel: &Cancel) -> Result<Vec
     let grown = sites.into_iter().zip(verdicts).zip(rows);
     let grown = grown.filter(|((_, verdict), _)| verdict.kind == VerdictKind::Growing && verdict.freed_at_exit);
     let times = |(first, last): (u64, u64)| (trace.born_ns(first), trace.born_ns(last));
-    let found = grown.map(|(((site, amount), verdict), rows)| {
-        let (first_ns, last_ns) = rows.map_or((0, 0), times);
-        FreedLate { site, bytes: amount.bytes, count: amount.count, first_ns, last_ns, verdict }
-    });
-    Ok(found.collect())
+    let mut found: Vec<FreedLate> = grown
+        .map(|(((site, amount), verdict), rows)| {
+            let (first_ns, last_ns) = rows.map_or((0, 0), times);
+            FreedLate { site, bytes: amount.bytes, count: amount.count, first_ns, last_ns, verdict }
+        })
+        .collect();
+    // The program may have gone on for a moment after the end seems to begin: what was kept is what the last one joined.
+    let places: Vec<_> = found.iter().map(|late| trace.position_before(late.last_ns + 1)).collect();
+    let ids: Vec<u32> = found.iter().map(|late| late.site).collect();
+    let columns = trend::columns_at(trace, selection, &ids, &places, cancel)?;
+    for (at, late) in found.iter_mut().enumerate() {
+        let kept = columns.get(at).and_then(|column| column.get(at)).map(Signed::amount).unwrap_or_default();
+        (late.bytes, late.count) = (late.bytes.max(kept.bytes), late.count.max(kept.count));
+    }
+    Ok(found)
 }
 
 /// Rows of the first and the last allocation of each of some sites.

@@ -107,16 +107,36 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
     );
     let mut verdict = verdict(kind, Shape::Stepwise, in_steps as f64 / rise as f64, why);
     if kind == VerdictKind::Growing {
-        // From step to step: between them nothing moves, which would make the slope of all moments zero.
-        let mut level = 0;
-        let levels = steps.iter().map(|step| {
-            level += step.2;
-            (step.1, level)
-        });
-        let slope = theil_sen(&levels.collect::<Vec<_>>());
+        let slope = theil_sen(&ramp(&steps, last.0));
         set_rate(&mut verdict, slope, last.1, last.0 - active[0].0);
     }
     Some(verdict)
+}
+
+/// Steps as straight lines from one to the next, at equal distances until the end: between steps nothing moves, which would
+/// make the slope of all moments zero, and steps that come ever more slowly have most of their slopes early.
+fn ramp(steps: &[(u64, u64, i64)], end_ns: u64) -> Vec<(u64, i64)> {
+    const MOMENTS: u64 = 32;
+    let mut level = 0;
+    let corners: Vec<(u64, i64)> = steps
+        .iter()
+        .map(|step| {
+            level += step.2;
+            (step.1, level)
+        })
+        .collect();
+    let Some(&(from_ns, _)) = corners.first() else { return corners };
+    let at = |t: u64| {
+        let next = corners.partition_point(|corner| corner.0 <= t);
+        match (corners.get(next.saturating_sub(1)), corners.get(next)) {
+            (Some(&(t0, low)), Some(&(t1, high))) => {
+                low + ((high - low) as f64 * (t - t0) as f64 / (t1 - t0).max(1) as f64) as i64
+            }
+            _ => level,
+        }
+    };
+    let moments = (0..=MOMENTS).map(|i| from_ns + (end_ns.saturating_sub(from_ns)) * i / MOMENTS);
+    moments.map(|t| (t, at(t))).collect()
 }
 
 /// A level that is kept, swung below, or reached.
