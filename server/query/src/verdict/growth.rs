@@ -65,11 +65,12 @@ pub fn leaking_below(history: &History<'_>, active: &[(u64, i64)], o: &SeriesOut
     }
     let falls: i64 = active.windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum();
     let swings = (high - low) as f64 > high as f64 * 0.25 && falls as f64 > high as f64 * 0.25;
-    let even = if churns { is_even(ages) } else { swings && is_spread(ages) };
+    let in_batches = !churns && swings && deep_falls(active) >= 3 && has_even_quarters(ages);
+    let even = if churns { is_even(ages) } else { in_batches || swings && is_spread(ages) };
     // A leak goes on: what is young is at least as much.
     let old: u64 = ages.iter().sum();
     let (rest, mean) = (&history.left_ages[to..], old / ages.len() as u64);
-    let goes_on = rest.iter().sum::<u64>() / rest.len().max(1) as u64 >= mean / 2;
+    let goes_on = in_batches || rest.iter().sum::<u64>() / rest.len().max(1) as u64 >= mean / 2;
     if !even || !goes_on {
         return None;
     }
@@ -116,6 +117,31 @@ fn is_spread(ages: &[u64]) -> bool {
     (0..4).all(|i| quarter(i).iter().any(|&bytes| bytes > 0))
         && populated * 2 >= ages.len()
         && ages.iter().max().is_some_and(|&largest| largest <= ages.iter().sum::<u64>() / 2)
+}
+
+/// How often live bytes fell to half of what they had risen to.
+fn deep_falls(active: &[(u64, i64)]) -> usize {
+    let (mut falls, mut high, mut low) = (0, 0, i64::MAX);
+    for &(_, bytes) in active {
+        if bytes.saturating_mul(2) <= high {
+            falls += 1;
+            (high, low) = (0, bytes);
+        } else if low == i64::MAX || bytes >= low.saturating_mul(2) {
+            // It rises again, or has not fallen yet.
+            (high, low) = (high.max(bytes), i64::MAX);
+        } else {
+            low = low.min(bytes);
+        }
+    }
+    falls
+}
+
+/// Whether about as much is left of every quarter: batches that each keep something, a few in all, leave most ranges empty.
+/// A cache is not emptied by half again and again.
+fn has_even_quarters(ages: &[u64]) -> bool {
+    let quarters: [u64; 4] = std::array::from_fn(|i| ages[ages.len() * i / 4..ages.len() * (i + 1) / 4].iter().sum());
+    let [least, most] = [quarters.iter().min(), quarters.iter().max()].map(|sum| sum.copied().unwrap_or(0));
+    least > 0 && most <= 3 * least
 }
 
 /// Whether about as much is left of every range. Of a cache ever less is left the older it is, but for what is never

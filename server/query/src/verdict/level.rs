@@ -164,8 +164,17 @@ pub fn bounded(history: &History<'_>, active: &[(u64, i64)], o: &SeriesOutline) 
         format!("live bytes stayed at {low} from {from} to {to}")
     } else if stays {
         format!("live bytes stayed between {low} and {high} from {from} to {to}")
+    } else if swings && is_falling(active) {
+        let half = &active[active.len() / 2..];
+        let [begin, end] = [half.first(), half.last()].map(|it| signed_bytes(it.map_or(0, |it| it.1)));
+        format!("live bytes only fell from {from} to {to}, from {begin} to {end}")
     } else if swings {
-        format!("live bytes go up and down between {low} and {high} from {from} to {to}, no higher than before")
+        let more = (o.half.1 - highest_before) as f64 / highest_before.max(1) as f64 * 100.0;
+        let than_before = match o.half.1 > highest_before {
+            true => format!("at most {:.0}% higher than before", more.max(1.0)),
+            false => "no higher than before".to_owned(),
+        };
+        format!("live bytes go up and down between {low} and {high} from {from} to {to}, {than_before}")
     } else if let Some(end) = sudden_end(o) {
         format!(
             "live bytes rose to {high} until {}, and stayed there for the {} since",
@@ -178,6 +187,11 @@ pub fn bounded(history: &History<'_>, active: &[(u64, i64)], o: &SeriesOutline) 
     };
     let confidence = if stays { 1.0 - spread } else { 0.7 };
     Some(verdict(VerdictKind::Bounded, Shape::Bounded, confidence, why))
+}
+
+/// Whether nothing rose in the second half.
+fn is_falling(active: &[(u64, i64)]) -> bool {
+    active[active.len() / 2..].is_sorted_by(|before, after| before.1 >= after.1)
 }
 
 /// When a rise ended that had not slowed down before: its last quarter had at least half of its usual rate.
@@ -199,8 +213,12 @@ pub fn unclear(history: &History<'_>, o: &SeriesOutline) -> Verdict {
             o.risen(0.1).filter(|_| o.is_long(history.duration_ns)).map_or((o.from_ns, o.first), |it| it.0);
         let part = (history.duration_ns.saturating_sub(from)) as f64 / history.duration_ns.max(1) as f64 * 100.0;
         let (allocated, freed) = history.allocated_freed;
+        let because = match part > 25.0 {
+            true => "too unevenly to tell growth from swings",
+            false => "too little of it to tell growth from a beginning",
+        };
         format!(
-            "live bytes rose from {} to {} since {}, in the last {part:.0}% of the recording: too little of it to tell growth from a beginning; {} of {} freed",
+            "live bytes rose from {} to {} since {}, in the last {part:.0}% of the recording: {because}; {} of {} freed",
             signed_bytes(level),
             signed_bytes(o.last),
             duration(from),

@@ -19,7 +19,7 @@ const LEVEL: &[&str] = &["bounded"];
 /// No growth; whether it is worth naming is a matter of taste.
 const QUIET: &[&str] = &["bounded", "one_time", "unclear", "none"];
 
-pub const CORPUS: [Label; 28] = [
+pub const CORPUS: [Label; 31] = [
     label("linear_leak", linear_leak, LEAK),
     label("leak_of_one_in_1000", leak_of_one_in_1000, LEAK),
     label("leak_below_a_queue", leak_below_a_queue, LEAK),
@@ -30,6 +30,9 @@ pub const CORPUS: [Label; 28] = [
     label("faster_and_faster", faster_and_faster, LEAK),
     label("freed_at_exit", freed_at_exit, LEAK),
     label("freed_at_slow_exit", freed_at_slow_exit, LEAK),
+    label("batches_that_keep_some", batches_that_keep_some, LEAK),
+    label("batches_that_keep_nothing", batches_that_keep_nothing, QUIET),
+    label("shrinking", shrinking, QUIET),
     label("lru_cache", lru_cache, LEVEL),
     label("cache_of_random_victims", cache_of_random_victims, LEVEL),
     label("cache_of_any_size", cache_of_any_size, LEVEL),
@@ -164,6 +167,38 @@ fn freed_at_slow_exit(heap: &mut Heap) {
         }
         heap.free(block);
     }
+}
+
+fn batches_that_keep_some(heap: &mut Heap) {
+    batches(heap, 10);
+}
+
+fn batches_that_keep_nothing(heap: &mut Heap) {
+    batches(heap, 0);
+}
+
+/// Six equal batches; the first blocks of each stay for ever.
+fn batches(heap: &mut Heap, keep: usize) {
+    let mut batch: Vec<Block> = Vec::new();
+    heap.turns(|heap, i| {
+        for _ in 0..6 {
+            batch.push(heap.subject(1000));
+        }
+        if i % (TURNS / 6) == TURNS / 6 - 1 {
+            batch.drain(..).skip(keep).for_each(|block| heap.free(block));
+        }
+    });
+}
+
+fn shrinking(heap: &mut Heap) {
+    let mut blocks: Vec<Block> = (0..TURNS).map(|_| heap.subject(500)).collect();
+    heap.turns(|heap, i| {
+        if i % 10 != 0
+            && let Some(block) = blocks.pop()
+        {
+            heap.free(block);
+        }
+    });
 }
 
 /// Keys are drawn unevenly; the least recently used entry goes when the cache is full.
