@@ -46,13 +46,13 @@ impl RunningSum {
 }
 
 /// A run of the rows with something of their own.
-struct Run<'a, P> {
+struct RowRun<'a, P> {
     places: P,
     own: &'a [Signed],
     running: &'a mut [RunningSum],
 }
 
-impl<P: Iterator<Item = TreePlace>> Run<'_, P> {
+impl<P: Iterator<Item = TreePlace>> RowRun<'_, P> {
     /// Fills in the running sums; returns how many rows there are, their sum, and the places of the rows that have a
     /// width by them.
     fn add_up(self, order: &PreOrder, unit: Unit) -> (usize, RunningSum, PlaceSet) {
@@ -92,7 +92,7 @@ impl<'a> SubtreeSums<'a> {
             let (own, rest) = sums.split_at(len);
             let (filled, others) = slots.split_at_mut(len);
             (sums, slots) = (rest, others);
-            runs.push(Run { places, own, running: filled });
+            runs.push(RowRun { places, own, running: filled });
         }
         let added: Vec<(usize, RunningSum, PlaceSet)> =
             runs.into_par_iter().map(|run| run.add_up(order, unit)).collect();
