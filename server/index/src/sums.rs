@@ -65,7 +65,7 @@ impl<const N: usize> Dense<N> {
     /// Touched keys with their sums as a list; everything is zero again afterwards.
     pub fn drain_list(&mut self) -> Vec<u8> {
         self.touched.sort_unstable();
-        let mut sections: [Section; N] = std::array::from_fn(|_| Section::default());
+        let mut sections: [SumSection; N] = std::array::from_fn(|_| SumSection::default());
         for key in self.touched.drain(..) {
             let row = std::mem::replace(&mut self.rows[key as usize], [BlockAmount::default(); N]);
             for (section, amount) in sections.iter_mut().zip(row).filter(|(_, amount)| amount.count > 0) {
@@ -93,13 +93,13 @@ impl<const N: usize> Dense<N> {
 
 /// What a list has of one field.
 #[derive(Debug, Default)]
-struct Section {
+struct SumSection {
     bytes: Vec<u8>,
     /// The key before, plus one; 0 at the start.
     last: u64,
 }
 
-impl Section {
+impl SumSection {
     fn push(&mut self, key: u32, amount: BlockAmount) {
         let next = u64::from(key) + 1;
         let step = next - std::mem::replace(&mut self.last, next);
