@@ -242,7 +242,7 @@ impl LiveHeader {
 /// ```
 ///
 /// Instructions of interpreted functions have addresses from `1 << 60` on, of which the lower 48 bits are here, and are of no
-/// generation. Recorders up to version 1.1 did not set the bit: their addresses cannot be distinguished from others.
+/// generation. Earlier recorders did not set the bit: such addresses of theirs cannot be distinguished from others.
 #[must_use]
 pub const fn node_slot(node: crate::nodes::Node) -> [u64; 2] {
     let of_code = if node.pc >> 60 == INTERPRETED >> 60 {
