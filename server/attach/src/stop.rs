@@ -8,10 +8,10 @@ use crate::refusal::{Result, not_permitted, refuse};
 
 /// Longest wait for a thread that does not come to a stop, while others stand still.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// The same after several such threads took turns: each waited for its child of vfork when the other one had stopped.
-const LONGEST: Duration = Duration::from_secs(1);
 /// The same for one that only waits for a processor.
 const STARVED: Duration = Duration::from_secs(5);
+/// What [`PATIENCE`] grows to while several threads take turns: each waits for its child of vfork when the other has stopped.
+const LONGEST: Duration = Duration::from_secs(1);
 /// Longest wait for threads that do not come to a stop, while the others run.
 const LATEST: Duration = Duration::from_secs(10);
 

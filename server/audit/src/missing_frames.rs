@@ -283,6 +283,15 @@ mod tests {
         assert!(!of_jvm("libjvm.so", counts(0, 100, 100, 2), true).unwrap().contains("method"));
         assert_eq!(of_others(counts(0, 500, 10, 500), false), None);
         assert!(of_others(counts(0, 500, 11, 500), false).unwrap().starts_with("11 of 1000 allocations"));
+        let late = "has loaded in the last moment before it was killed";
+        assert!(of_others(counts(0, 500, 11, 500), true).unwrap().contains(late));
+        assert!(!of_others(counts(0, 500, 11, 500), false).unwrap().contains(late));
+        assert_eq!(of_python(counts(0, 0, 0, 0)), None);
+        let unnamed = of_python(Counts { unnamed_python: 10, ..counts(0, 0, 0, 0) }).unwrap();
+        assert!(
+            unnamed.starts_with("10 of 1000 allocations have backtraces through Python functions without"),
+            "{unnamed}"
+        );
         let nameless = of_jvm("libjvm.so", counts(0, 1, 1, 0), false).unwrap();
         assert!(nameless.contains("1 of one allocation through Java have no method's name"), "{nameless}");
     }

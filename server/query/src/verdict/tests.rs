@@ -177,6 +177,14 @@ fn a_burst_that_is_over_does_not_grow() {
 }
 
 #[test]
+fn steps_that_come_ever_more_slowly_have_the_rate_of_most_of_the_time() {
+    // A block of 5,000 bytes at 1, 3, 6 … 192 seconds of 256: the mean over all of it is 156 bytes a second.
+    let slowing = judged(|i| 5000 * i64::from((i * 2 / 3).max(1).ilog2() + 1), Some((S, 192 * S)), 8);
+    assert_eq!((slowing.kind, slowing.shape), (VerdictKind::Growing, Shape::Stepwise), "{slowing:?}");
+    assert!((20.0..100.0).contains(&slowing.bytes_per_second), "{slowing:?}");
+}
+
+#[test]
 fn steps_of_code_that_runs_for_the_first_time_do_not_grow() {
     let curve: Vec<_> = (1..=N).map(|i| (i * S, 200 * (i as i64 / 40))).collect();
     let of_sites = |sites| {
