@@ -164,14 +164,17 @@ fn stacks_through_java_have_its_methods() {
     std::fs::write(folder.path().join("Packs.java"), JAVA).unwrap();
     let compiled = Command::new("javac").arg("Packs.java").current_dir(folder.path()).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let path = record(&folder, &["java", "-cp", ".", "Packs"]);
+    // The program waits while a method is compiled: beside other work, it might be over before the compiler's turn.
+    let path = record(&folder, &["java", "-Xbatch", "-cp", ".", "Packs"]);
     let events = dump_of_each_stack(&elsewhere(&path, &folder));
     let of_deflater = |stack: &Value| stack.to_string().contains("deflateInit2_");
     let all = allocs(&events, of_deflater);
     let named = allocs(&events, |stack| of_deflater(stack) && stack.to_string().contains("packNumbered"));
     println!("{named} of {all} allocations below Deflater have the method that made it");
-    // What was interpreted before it was compiled has the interpreter's frames.
-    assert!(all > 20_000 && named * 100 >= all * 85, "{named} of {all}");
+    assert!(all > 20_000 && named * 100 >= all * 95, "{named} of {all}");
+    // What ran before the method was compiled has the interpreter's frames; no compiled method lacks its name.
+    let has_nameless = |stack: &Value| stack.as_array().unwrap().iter().any(|frame| frame["function"].is_null());
+    assert_eq!(allocs(&events, |stack| of_deflater(stack) && has_nameless(stack)), 0);
     let frame = frame_of(&events, "Packs.packNumbered(int)").expect("the method is named without its type");
     assert_eq!(frame["language"], "java", "{frame}");
     let library = frame_of(&events, "java.util.zip.Deflater.init(int, int, boolean)").expect("Deflater's constructor");
