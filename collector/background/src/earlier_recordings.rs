@@ -2,9 +2,9 @@
 //!
 //! In a container every start has the same pid and therefore the same name, and the user needs the recording of the
 //! process that was killed. Only a complete recording is replaced: one that has an end block, is not locked, is
-//! writable, and was last written before this process began.
+//! writable, and was last written before this process and the recorded processes that started it began.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use tracehound_format::block::{BlockHeader, BlockKind, MAX_PAYLOAD, find_sync};
 
@@ -15,7 +15,7 @@ pub fn is_replaceable(directory: i32, name: &CString) -> bool {
     let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let Ok(old) = sys::open_at(directory, name, flags, 0) else { return false };
     // Closing it gives the lock back, after the caller has looked; nobody else takes a name whose side file is taken.
-    let result = is_finished_recording(old) && sys::lock_file(old).is_ok() && is_older_than_process(old);
+    let result = is_finished_recording(old) && sys::lock_file(old).is_ok() && is_older_than_run(old);
     sys::close(old);
     result
 }
@@ -93,12 +93,12 @@ fn last_block(fd: i32, end: u64) -> Option<(u64, BlockKind)> {
     None
 }
 
-/// Whether the file was last written before this process began: an earlier image of the process, before an exec, and
-/// its relatives have written theirs since.
-fn is_older_than_process(fd: i32) -> bool {
+/// Whether the file was last written before this run began: an earlier image of the process, before an exec, and its
+/// relatives have written theirs since.
+fn is_older_than_run(fd: i32) -> bool {
     let Ok(stat) = sys::stat(fd) else { return false };
     let written_ns = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec;
-    let since_boot_ns = process_start() * (1_000_000_000 / ticks_per_second());
+    let since_boot_ns = run_start() * (1_000_000_000 / ticks_per_second());
     let boot_ns = sys::clock(libc::CLOCK_REALTIME).saturating_sub(sys::clock(libc::CLOCK_BOOTTIME));
     written_ns < boot_ns + since_boot_ns
 }
@@ -108,14 +108,51 @@ fn ticks_per_second() -> u64 {
     unsafe { libc::getauxval(libc::AT_CLKTCK) }.max(1)
 }
 
+/// Start of the run that this process is a part of, in clock ticks since boot: that of its first ancestor with a recorder,
+/// else its own. Ancestors between them may have none.
+fn run_start() -> u64 {
+    /// More than there are; the parents of processes make no loop, but they are read one after the other.
+    const MOST_ANCESTORS: u32 = 256;
+    let mut start = process_start();
+    let mut next = sys::parent_id();
+    for _ in 0..MOST_ANCESTORS {
+        // 1 ends the chain, and 0 is a parent in an outer namespace.
+        if next <= 1 {
+            break;
+        }
+        let Ok(stat) = CString::new(format!("/proc/{next}/stat")) else { break };
+        let Some((parent, began)) = parent_and_start(&stat) else { break };
+        if has_recorder(next) {
+            start = start.min(began);
+        }
+        next = parent;
+    }
+    start
+}
+
+/// Whether a process has the recorder in memory; not known of another user's.
+fn has_recorder(process: u32) -> bool {
+    const LIBRARY: &[u8] = b"libtracehound";
+    let Ok(maps) = CString::new(format!("/proc/{process}/maps")) else { return false };
+    let maps = sys::read_file(libc::AT_FDCWD, &maps).unwrap_or_default();
+    maps.windows(LIBRARY.len()).any(|window| window == LIBRARY)
+}
+
 /// Start of this process in clock ticks since boot; 0 when `/proc` is not there. `/proc/self` is this process in the
 /// `/proc` of an outer pid namespace, too.
 pub fn process_start() -> u64 {
-    let Ok(text) = sys::read_file(libc::AT_FDCWD, c"/proc/self/stat") else { return 0 };
-    let Some(after_name) = text.iter().rposition(|&byte| byte == b')') else { return 0 };
-    // Field 22, counted from 1; the name is field 2.
-    let fields = text.get(after_name + 1..).unwrap_or_default().split(|&byte| byte == b' ').filter(|f| !f.is_empty());
-    fields.clone().nth(19).and_then(|field| std::str::from_utf8(field).ok()?.parse().ok()).unwrap_or(0)
+    parent_and_start(c"/proc/self/stat").map_or(0, |(_, start)| start)
+}
+
+/// The parent of a process, and its start in clock ticks since boot, by its `stat` in `/proc`.
+fn parent_and_start(stat: &CStr) -> Option<(u32, u64)> {
+    let text = sys::read_file(libc::AT_FDCWD, stat).ok()?;
+    let after_name = text.iter().rposition(|&byte| byte == b')')? + 1;
+    let text = std::str::from_utf8(text.get(after_name..)?).ok()?;
+    // Fields 4 and 22, counted from 1; the name is field 2.
+    let mut fields = text.split_ascii_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    Some((parent, fields.nth(17)?.parse().ok()?))
 }
 
 /// The pid namespace of this process, by the inode of `/proc/self/ns/pid`; 0 when `/proc` is not there.
@@ -209,6 +246,9 @@ mod tests {
     #[test]
     fn this_process_is_known() {
         assert!(process_start() > 0);
+        assert_eq!(parent_and_start(c"/proc/self/stat").unwrap().0, std::os::unix::process::parent_id());
+        // No ancestor of a test has a recorder.
+        assert_eq!(run_start(), process_start());
         assert!(pid_namespace() > 0);
         assert_ne!(boot_id(), [0; 16]);
     }

@@ -129,10 +129,23 @@ fn claim(directory: i32, name: &CString) -> Result<Option<i32>, Errno> {
     if let Some(file) = create_new(directory, name)? {
         return Ok(Some(file));
     }
+    refuse_what_is_no_file(directory, name)?;
     if !earlier_recordings::is_replaceable(directory, name) || sys::unlink_at(directory, name).is_err() {
         return Ok(None);
     }
     create_new(directory, name)
+}
+
+/// A folder or a device is not meant as a recording's name, and another name beside it is not either.
+fn refuse_what_is_no_file(directory: i32, name: &CString) -> Result<(), Errno> {
+    let Ok(there) = sys::open_at(directory, name, libc::O_PATH | libc::O_NOFOLLOW, 0) else { return Ok(()) };
+    let kind = sys::stat(there).map(|stat| stat.st_mode & libc::S_IFMT);
+    sys::close(there);
+    match kind {
+        Ok(libc::S_IFDIR) => Err(Errno(libc::EISDIR)),
+        Ok(libc::S_IFCHR | libc::S_IFBLK | libc::S_IFIFO | libc::S_IFSOCK) => Err(Errno(libc::ENOTSUP)),
+        _ => Ok(()),
+    }
 }
 
 /// Creates a file; `Ok(None)` when there is one.
@@ -204,6 +217,15 @@ mod tests {
         assert_eq!(name_of(&dir, "alone.dat"), "alone.1.dat");
         assert_eq!(std::fs::read(dir.join("alone.dat.live")).unwrap(), b"chunks");
         assert!(!dir.join("alone.dat").exists());
+        let no_file = |template: &str| {
+            let template = dir.join(template).into_os_string().into_encoded_bytes();
+            create(&template, names()).err().map(|failure| failure.error)
+        };
+        std::fs::create_dir(dir.join("folder")).unwrap();
+        assert_eq!(no_file("folder"), Some(Errno(libc::EISDIR)));
+        let _socket = std::os::unix::net::UnixListener::bind(dir.join("socket")).unwrap();
+        assert_eq!(no_file("socket"), Some(Errno(libc::ENOTSUP)));
+        assert!(!dir.join("folder.live").exists() && !dir.join("socket.live").exists());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -100,6 +100,28 @@ fn followed_execs_have_recordings_of_their_own() {
 }
 
 #[test]
+fn a_run_replaces_no_recording_of_its_own() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let record = || {
+        // Each command ends before the next one begins.
+        let script = "/bin/ls; /bin/ls; (/bin/ls; true); /bin/ls; true";
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", script]).current_dir("/").env("LD_PRELOAD", library()).env("TRACEHOUND_CHILDREN", "1");
+        let output = shell.env("TRACEHOUND_OUTPUT", folder.path().join("app.dat")).output().expect("sh is there");
+        assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+        let made = std::fs::read_dir(folder.path()).expect("readable").map(|entry| entry.expect("an entry").path());
+        let mut made: Vec<_> = made.collect();
+        made.sort();
+        made
+    };
+    let first = record();
+    assert_eq!(first.len(), 6, "of two shells and of four commands: {first:?}");
+    // Those of a run before it are.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(record(), first);
+}
+
+#[test]
 fn shells_with_subshells_and_pipes_are_unharmed() {
     let script = "for i in 1 2 3; do x=$(echo $i | sed s/1/one/); echo $x; done; (exit 3); echo $?; exec cat /dev/null";
     for children in ["0", "1"] {

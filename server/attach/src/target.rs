@@ -96,7 +96,11 @@ pub fn look_at(pid: u32, force: bool) -> Result<TargetProcess> {
         return refuse(format!("process {pid} is traced by process {tracer} (a debugger, or strace)"));
     }
     if field(&status, "VmSize").is_none() {
-        return refuse(format!("{pid} is a thread of the kernel"));
+        // A process that has been killed gives its memory back before it is a zombie.
+        return refuse(match is_kernel_thread(pid) {
+            true => format!("{pid} is a thread of the kernel"),
+            false => format!("process {pid} has ended"),
+        });
     }
     let memory = ProcessMemory::open(pid)?;
     let mappings = mappings(pid)?;
@@ -110,6 +114,16 @@ pub fn look_at(pid: u32, force: bool) -> Result<TargetProcess> {
     let allowed = if is_filtered { seccomp::check(pid)? } else { Allowed::Everything };
     let executable = executable(pid, &objects, &libc);
     Ok(TargetProcess { pid, executable, memory, objects, libc, libc_symbols, library, allowed })
+}
+
+/// Whether the kernel runs a thread without a program, by the flags in its `stat`.
+fn is_kernel_thread(pid: u32) -> bool {
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Field 9, counted from 1; the name is field 2 and may have anything in it.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let flags = after_name.split_ascii_whitespace().nth(6).and_then(|field| field.parse().ok());
+    flags.is_some_and(|flags: u32| flags & PF_KTHREAD != 0)
 }
 
 /// The program's path. Where the user started the loader with the program as its argument, the kernel knows the loader alone:
@@ -198,5 +212,20 @@ impl TargetProcess {
             }
         }
         Err(Refusal("the C library has no instructions by which a system call could be made".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_the_kernel_are_known() {
+        assert!(!is_kernel_thread(std::process::id()));
+        assert!(!is_kernel_thread(u32::MAX), "a process that has ended");
+        // In a container there are none to see.
+        if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+            assert!(is_kernel_thread(2));
+        }
     }
 }

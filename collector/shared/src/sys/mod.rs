@@ -46,6 +46,7 @@ impl fmt::Display for Errno {
             libc::ENOENT => "no such directory",
             libc::ENOTDIR => "not a directory",
             libc::EISDIR => "is a directory",
+            libc::ENOTSUP => "this kind of file cannot be used",
             libc::ENOSPC => "no space left on the device",
             libc::EDQUOT => "disk quota exceeded",
             libc::EROFS => "read-only file system",
