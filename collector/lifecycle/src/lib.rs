@@ -49,9 +49,9 @@ use tracehound_format::meta::{Attached, ClockSample, ClockSource, Process};
 use tracehound_format::options::{self, LaunchOptions, OutputNames, StartMode};
 use tracehound_format::record::Kind;
 
-use tracehound_background::earlier_recordings;
 use tracehound_background::output::{self, Output};
 use tracehound_background::writer::ProcessFacts;
+use tracehound_background::{earlier_recordings, initial_mappings};
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::chunk;
 use tracehound_shared::clock;
@@ -237,7 +237,7 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
         confined: AtomicBool::new(false),
         retired: Retired::default(),
         switches: Switches::default(),
-        existing_wanted: AtomicU64::new(if start && maps { sample.ticks.max(1) } else { 0 }),
+        existing_wanted: AtomicU64::new(if start && maps && is_attached { sample.ticks.max(1) } else { 0 }),
         unwinder_limit: tracehound_unwind::memory_limit,
         drive: driver::drive,
     });
@@ -254,6 +254,12 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
     if start != given_start {
         let kind = if start { Kind::CaptureStart } else { Kind::CaptureStop };
         session.note_from_outside(kind, sample.ticks, 0);
+    }
+    // Read before the program goes on: the recorder's thread would list what the program has mapped meanwhile, too. An
+    // attach stops a program that may have very many mappings, and leaves them to the recorder's thread.
+    if start && maps && !is_attached {
+        let existing = initial_mappings::records(sample.ticks);
+        session.with_notes(|notes| notes.outside.extend(existing));
     }
     driver::set_pending(output, facts);
     Ok(start)

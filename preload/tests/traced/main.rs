@@ -3,6 +3,7 @@
 mod files;
 mod kill;
 mod limits;
+mod mappings;
 mod processes;
 mod recording;
 mod run;
