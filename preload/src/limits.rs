@@ -330,7 +330,7 @@ fn lock_program(on_fault: bool) -> Option<Result<(), i32>> {
     let text = sys::read_file(libc::AT_FDCWD, MAPS).ok()?;
     let mut ours = own::list();
     #[cfg(not(linked))]
-    ours.extend(maps_text::library(&text, library_bytes as *const () as usize));
+    ours.extend(maps_text::library(maps_text::lines(&text), library_bytes as *const () as usize));
     ours.sort_unstable_by_key(|range| range.start);
     let mut program = Vec::new();
     for line in maps_text::lines(&text).filter(|line| !line.path.starts_with(b"[v")) {

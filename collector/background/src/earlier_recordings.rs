@@ -98,9 +98,10 @@ fn last_block(fd: i32, end: u64) -> Option<(u64, BlockKind)> {
 fn is_older_than_run(fd: i32) -> bool {
     let Ok(stat) = sys::stat(fd) else { return false };
     let written_ns = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec;
-    let since_boot_ns = run_start() * (1_000_000_000 / ticks_per_second());
     let boot_ns = sys::clock(libc::CLOCK_REALTIME).saturating_sub(sys::clock(libc::CLOCK_BOOTTIME));
-    written_ns < boot_ns + since_boot_ns
+    let is_before = |start: u64| written_ns < boot_ns + start * (1_000_000_000 / ticks_per_second());
+    // Ancestors are asked only where it matters.
+    is_before(process_start()) && is_before(run_start())
 }
 
 fn ticks_per_second() -> u64 {
@@ -135,7 +136,8 @@ fn has_recorder(process: u32) -> bool {
     const LIBRARY: &[u8] = b"libtracehound";
     let Ok(maps) = CString::new(format!("/proc/{process}/maps")) else { return false };
     let maps = sys::read_file(libc::AT_FDCWD, &maps).unwrap_or_default();
-    maps.windows(LIBRARY.len()).any(|window| window == LIBRARY)
+    let file = |line: &[u8]| line.rsplit(|&byte| byte == b'/').next().is_some_and(|name| name.starts_with(LIBRARY));
+    maps.split(|&byte| byte == b'\n').any(file)
 }
 
 /// Start of this process in clock ticks since boot; 0 when `/proc` is not there. `/proc/self` is this process in the

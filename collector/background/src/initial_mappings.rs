@@ -4,15 +4,16 @@ use core::ops::Range;
 
 use tracehound_format::record::{Kind, Record};
 
-use tracehound_shared::maps_text::{library, lines};
+use tracehound_shared::maps_text::{MapsLine, library, lines};
 use tracehound_shared::own;
 use tracehound_shared::sys;
 
 /// Records of everything that is mapped now and not the recorder's, stamped with `tick`. Adjacent mappings are one range.
 pub fn records(tick: u64) -> Vec<Record> {
     let Ok(text) = sys::read_file(libc::AT_FDCWD, c"/proc/thread-self/maps") else { return Vec::new() };
+    let lines: Vec<MapsLine<'_>> = lines(&text).collect();
     let mut own = own::list();
-    own.extend(library(&text, records as *const () as usize));
+    own.extend(library(lines.iter().cloned(), records as *const () as usize));
     own.sort_unstable_by_key(|range| range.start);
     let mut found = Vec::new();
     let mut push = |range: Range<usize>| {
@@ -23,7 +24,7 @@ pub fn records(tick: u64) -> Vec<Record> {
         found.push(Record::new(Kind::MapExisting, tick, range.start as u64, 0, len as u32));
     };
     let mut open: Option<Range<usize>> = None;
-    for line in lines(&text).filter(|line| line.path != b"[vsyscall]") {
+    for line in lines.into_iter().filter(|line| line.path != b"[vsyscall]") {
         own::without(line.range, &own, |piece| match &mut open {
             Some(range) if range.end == piece.start => range.end = piece.end,
             open => {

@@ -19,7 +19,7 @@ use tracehound_format::look::{KernelCounters, LookReason, PageLook, PageState};
 
 use pass::LookPass;
 use probe::PageProbe;
-use tracehound_shared::maps_text::library;
+use tracehound_shared::maps_text::{library, lines};
 use tracehound_shared::own;
 use tracehound_shared::sys;
 
@@ -173,7 +173,7 @@ impl PageLooks {
         }
         self.probe.is_filtered = filtered || has_filter;
         let mut ours = own::list();
-        ours.extend(library(&text, PageLook::fields as *const () as usize));
+        ours.extend(library(lines(&text), PageLook::fields as *const () as usize));
         ours.sort_unstable_by_key(|range| range.start);
         let quick = before.swap == 0 && !self.probe.is_filtered;
         let mut found = LookPass::run(&mut self.probe, &text, &ours, threads, quick.then_some(&self.exact));

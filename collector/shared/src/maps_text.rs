@@ -30,7 +30,7 @@ impl MapsLine<'_> {
 }
 
 /// All lines that can be understood.
-pub fn lines(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
+pub fn lines(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> + Clone {
     text.split(|&byte| byte == b'\n').filter_map(parse)
 }
 
@@ -55,12 +55,13 @@ fn parse(line: &[u8]) -> Option<MapsLine<'_>> {
 }
 
 /// The mappings of the object that `inside` lies in, the memory behind its file included.
-pub fn library(text: &[u8], inside: usize) -> Vec<Range<usize>> {
-    let Some(path) = lines(text).find(|line| line.range.contains(&inside)).map(|line| line.path) else {
+pub fn library<'a>(mut lines: impl Iterator<Item = MapsLine<'a>> + Clone, inside: usize) -> Vec<Range<usize>> {
+    let all = lines.clone();
+    let Some(path) = lines.find(|line| line.range.contains(&inside)).map(|line| line.path) else {
         return Vec::new();
     };
     let mut ranges: Vec<Range<usize>> =
-        lines(text).filter(|line| !path.is_empty() && line.path == path).map(|line| line.range).collect();
+        all.filter(|line| !path.is_empty() && line.path == path).map(|line| line.range).collect();
     if let (Some(first), Some(last)) = (ranges.first().map(|r| r.start), ranges.last_mut())
         // SAFETY: the first page of our own object is mapped for ever.
         && let Some(end) = unsafe { crate::code::image_end(first as u64) }
