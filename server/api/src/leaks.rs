@@ -35,8 +35,27 @@ pub struct Leaks {
     /// Bytes and blocks are those before the end.
     #[serde(default)]
     pub freed_at_exit: Vec<LeakSite>,
+    /// Address space that the program mapped piece by piece and never unmapped, largest first: in no sum of blocks. Only in
+    /// answers about the whole recording.
+    #[serde(default)]
+    pub still_mapped: Vec<MappedSite>,
     /// How far the figures can be trusted.
     pub exactness: Exactness,
+}
+
+/// A backtrace that mapped address space which was mapped to the end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MappedSite {
+    /// Bytes of address space; how many of them are resident is in `memory`.
+    pub bytes: u64,
+    /// Pieces.
+    pub count: u64,
+    /// When the first was mapped.
+    pub first_ns: u64,
+    /// When the last was mapped.
+    pub last_ns: u64,
+    /// Leaf first, from the caller of the mapping function on.
+    pub stack: Vec<Frame>,
 }
 
 /// A suppression that hit something.

@@ -3,6 +3,7 @@
 mod by_function;
 mod freed_late;
 mod site_verdicts;
+mod still_mapped;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -126,6 +127,8 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &LeaksParams, 
         .collect();
     let schema = "heaptrace.leaks/1".into();
     let freed_at_exit = freed_at_exit(trace, symbols, params, &late);
+    let still_mapped =
+        if is_whole { still_mapped::find(trace, symbols, &params.suppress, cancel)? } else { Vec::new() };
     Ok(Leaks {
         schema,
         leaked,
@@ -137,6 +140,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &LeaksParams, 
         functions,
         total_functions,
         freed_at_exit,
+        still_mapped,
         exactness: trace.exactness(),
     })
 }

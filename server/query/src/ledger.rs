@@ -20,7 +20,8 @@ use tracehound_format::look::{MappingClass, PageState};
 
 use super::Result;
 use super::live_blocks::{HeapRegions, PageWalk, PlacedBlock};
-use super::window::TimeExpr;
+use super::window::{TimeExpr, labelled};
+pub(crate) use regions::is_runtime;
 use regions::{Region, RegionKind};
 use tracehound_api::ledger::{Basis, BesideRow, LedgerRow, MemoryLedger};
 use tracehound_index::block_extents::AllocatorModel;
@@ -55,7 +56,7 @@ const MOST_CHILDREN: usize = 50;
 #[must_use]
 pub fn look_for<'a>(trace: &'a Trace, at: Option<&TimeExpr>, at_ns: u64, before: bool) -> Option<&'a LookFacts> {
     let named = match at {
-        Some(TimeExpr::Mark(label)) => trace.looks().iter().find(|look| &look.label == label),
+        Some(TimeExpr::Mark(label)) => labelled(trace.looks(), |look| &look.label, label),
         _ => None,
     };
     let earlier = || {

@@ -197,8 +197,8 @@ fn moment(
             if parameter == "from" { capture.from_ns } else { capture.to_ns }
         }
         TimeExpr::Mark(label) => {
-            let mark = trace.marks().iter().find(|m| &m.label == label);
-            let look = || trace.looks().iter().find(|look| &look.label == label).map(|look| look.t_ns);
+            let mark = labelled(trace.marks(), |mark| &mark.label, label);
+            let look = || labelled(trace.looks(), |look| &look.label, label).map(|look| look.t_ns);
             mark.map(|m| m.t_ns).or_else(look).ok_or_else(|| {
                 let marks = trace.marks().iter().map(|mark| &mark.label);
                 let looks = trace.looks().iter().map(|look| &look.label).filter(|label| !label.is_empty());
@@ -219,6 +219,15 @@ fn moment(
     let after = if ns >= duration { trace.end_position() } else { trace.position_before(ns + 1) };
     let before = if ns >= duration { trace.end_position() } else { trace.position_before(ns) };
     Ok(ResolvedMoment { ns, before, after })
+}
+
+/// The first of `list` with a label; if none has it to the letter, the first that has it with blanks around it, as a
+/// program may write it and nobody types it.
+#[must_use]
+pub fn labelled<'a, T>(list: &'a [T], label_of: impl Fn(&T) -> &str, label: &str) -> Option<&'a T> {
+    let bare = label.trim();
+    let exact = list.iter().find(|item| label_of(item) == label);
+    exact.or_else(|| list.iter().find(|item| !bare.is_empty() && label_of(item).trim() == bare))
 }
 
 /// Whose peak is that of what `selection` keeps.
@@ -280,6 +289,15 @@ mod tests {
         for bad in ["", "1.5q", "101%", "-1s", "1..2s", "99999999999999999999"] {
             assert!(ns(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn labels_are_found_without_the_blanks_around_them() {
+        let found = |label: &str| labelled(&["", " warm", "warm ", "cold"], |label| label, label).copied();
+        assert_eq!(found("warm"), Some(" warm"));
+        assert_eq!(found("warm "), Some("warm "), "to the letter");
+        assert_eq!(found("cold"), Some("cold"));
+        assert_eq!((found(" "), found("war")), (None, None));
     }
 
     #[test]

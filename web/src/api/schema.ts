@@ -1615,6 +1615,11 @@ export interface components {
             schema: string;
             /** @description Largest first. */
             sites: components["schemas"]["LeakSite"][];
+            /**
+             * @description Address space that the program mapped piece by piece and never unmapped, largest first: in no sum of blocks. Only in
+             *     answers about the whole recording.
+             */
+            still_mapped?: components["schemas"]["MappedSite"][];
             /** @description Sum over suppressed sites. */
             suppressed: components["schemas"]["Amount"];
             /** @description The suppressed sites, largest first, if they were asked for; without verdicts. */
@@ -1744,6 +1749,31 @@ export interface components {
              * @description Most bytes that were mapped at once.
              */
             peak_bytes: number;
+        };
+        /** @description A backtrace that mapped address space which was mapped to the end. */
+        MappedSite: {
+            /**
+             * Format: int64
+             * @description Bytes of address space; how many of them are resident is in `memory`.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description Pieces.
+             */
+            count: number;
+            /**
+             * Format: int64
+             * @description When the first was mapped.
+             */
+            first_ns: number;
+            /**
+             * Format: int64
+             * @description When the last was mapped.
+             */
+            last_ns: number;
+            /** @description Leaf first, from the caller of the mapping function on. */
+            stack: components["schemas"]["Frame"][];
         };
         /** @description A backtrace that mapped address space. */
         Mapper: {

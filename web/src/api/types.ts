@@ -29,6 +29,7 @@ export type Info = Schemas["Info"];
 export type KeptReplay = Schemas["KeptReplay"];
 export type LedgerRow = Schemas["LedgerRow"];
 export type LeakSite = Schemas["LeakSite"];
+export type MappedSite = Schemas["MappedSite"];
 export type LeakFunction = Schemas["LeakFunction"];
 export type Leaks = Schemas["Leaks"];
 export type HeapMap = Schemas["HeapMap"];

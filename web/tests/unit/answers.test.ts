@@ -265,6 +265,26 @@ test("what keeps growing until the exit frees it is a finding; a few blocks are 
   });
 });
 
+test("what is mapped again and again and never unmapped is a finding; a pool is none", () => {
+  const stack = [{ function: "grow_index", file: "a.c", line: 3, module: "app", inlined: false, library: false }];
+  const base = evidence([]);
+  const of = (count: number, bytes: number) =>
+    findingsOf({
+      ...base,
+      leaks: {
+        ...base.leaks,
+        sites: [],
+        still_mapped: [{ bytes, count, first_ns: 1e6, last_ns: 2e9, stack }],
+      } as unknown as Leaks,
+    });
+  const [found] = of(60, 60 << 20);
+  expect(found).toMatchObject({ figure: "60.0 MiB", tone: "warn", view: "memory" });
+  expect(found?.title).toBe("grow_index: mapped and never unmapped");
+  expect(found?.text).toBe("60 mappings beside the blocks. The last one was made at 2.000 s.");
+  expect(of(4, 60 << 20)).toEqual([]);
+  expect(of(60, 60)).toEqual([]);
+});
+
 test("what Python calls alike in every file has its file beside it", () => {
   const verdict = { ...leaker({ function: "" }).verdict, never_freed: true };
   const [found] = findingsOf(evidence([leaker({ function: "<module>", file: "/srv/work.py", verdict })]));

@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use tracehound_api::leaks::{LeakSite, Leaks, Shape, Verdict, VerdictKind};
+use tracehound_api::leaks::{LeakSite, Leaks, MappedSite, Shape, Verdict, VerdictKind};
 use tracehound_query::suppress::{self, Suppression, SuppressionOrigin};
 use tracehound_query::{Filter, Window, leaks};
 
 use super::args::{Files, Filters, WindowArgs};
 use super::open::OpenRecording;
 use super::terminal::{ColorChoice, Style, TextRole, clean, width};
-use super::units::{bytes, percent, plural, signed_bytes};
+use super::units::{bytes, duration, percent, plural, signed_bytes};
 use super::{Shortfall, for_each, interrupt, misuse, stack, terminal};
 use tracehound_audit::suppressions;
 
@@ -144,7 +144,8 @@ pub fn print(leaks: &Leaks, ended_early: bool, all_frames: bool, style: Style, o
             _ => "Nothing leaked: every block was freed.",
         };
         writeln!(out, "{}", style.paint(TextRole::Good, words))?;
-        return print_freed_at_exit(leaks, all_frames, style, out);
+        print_freed_at_exit(leaks, all_frames, style, out)?;
+        return print_still_mapped(leaks, all_frames, style, out);
     }
     let head = format!(
         "{} leaked in {}, from {}",
@@ -187,7 +188,8 @@ pub fn print(leaks: &Leaks, ended_early: bool, all_frames: bool, style: Style, o
         writeln!(out, "\n{head} {}", style.paint(TextRole::Faint, rest))?;
         stack::print(&site.stack, all_frames, style, out)?;
     }
-    print_freed_at_exit(leaks, all_frames, style, out)
+    print_freed_at_exit(leaks, all_frames, style, out)?;
+    print_still_mapped(leaks, all_frames, style, out)
 }
 
 /// Writes sites that grew and were freed at the end: no count of leaked blocks has them.
@@ -207,6 +209,31 @@ fn print_freed_at_exit(leaks: &Leaks, all_frames: bool, style: Style, out: &mut 
         print_site(site, total, all_frames, style, out)?;
     }
     Ok(())
+}
+
+/// Writes mappings that were never given back: no count of leaked blocks has them.
+fn print_still_mapped(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let Some(head) = still_mapped(leaks) else { return Ok(()) };
+    writeln!(
+        out,
+        "\n{}",
+        style.paint(TextRole::Strong, format!("{head} (`heaptrace memory` shows what is resident)"))
+    )?;
+    for site in &leaks.still_mapped {
+        let head = format!("{} in {}", bytes(site.bytes), plural(site.count, "mapping"));
+        let times = format!("(the first at {}, the last at {})", duration(site.first_ns), duration(site.last_ns));
+        writeln!(out, "\n{} {}", style.paint(TextRole::Strong, head), style.paint(TextRole::Faint, times))?;
+        stack::print(&site.stack, all_frames, style, out)?;
+    }
+    Ok(())
+}
+
+/// What was mapped piece by piece and never unmapped, in one line; `None` where nothing was.
+pub fn still_mapped(leaks: &Leaks) -> Option<String> {
+    let sum = |of: fn(&MappedSite) -> u64| leaks.still_mapped.iter().map(of).sum();
+    let (total, count) = (sum(|site| site.bytes), sum(|site| site.count));
+    (count > 0)
+        .then(|| format!("Beside the blocks, {} in {} were never unmapped", bytes(total), plural(count, "mapping")))
 }
 
 fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {

@@ -133,6 +133,15 @@ pub fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -
             style.paint(TextRole::Name, &name)
         )?;
     }
+    if let Some(head) = leaks::still_mapped(&summary.leaks) {
+        writeln!(out, "\n{}", style.paint(TextRole::Strong, head))?;
+        for site in summary.leaks.still_mapped.iter().take(ROWS) {
+            let name = stack::one_line(&site.stack, 3);
+            let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(14));
+            let name = truncate(&name, room.max(20));
+            writeln!(out, "  {:>10}  {}", bytes(site.bytes), style.paint(TextRole::Name, &name))?;
+        }
+    }
 
     let temporary = &info.temporary;
     let share = percent(temporary.count.cast_signed(), info.allocations.count.cast_signed());

@@ -89,6 +89,11 @@ const MOST_GUARD: u64 = 1 << 20;
 const RUNTIMES: [&str; 10] =
     ["python", "libpython", "node", "libnode", "libjvm", "ruby", "libruby", "libmono", "libcoreclr", "libv8"];
 
+/// Whether a module's mappings are the heap of a language.
+pub fn is_runtime(module: &str) -> bool {
+    RUNTIMES.iter().any(|runtime| module.starts_with(runtime))
+}
+
 /// All regions of a look, by address.
 pub fn of(
     trace: &Trace,
@@ -241,9 +246,8 @@ impl Namer<'_> {
     fn mapper(&mut self, node: u32) -> (RegionKind, String) {
         let frame = stacks::allocated_by(self.trace, self.symbols, node);
         let module = frame.as_ref().and_then(|frame| frame.module.clone()).unwrap_or_default();
-        let is_runtime = RUNTIMES.iter().any(|runtime| module.starts_with(runtime));
         let name = frame.and_then(|frame| frame.function.or(frame.offset)).unwrap_or_else(|| "unknown".into());
-        (if is_runtime { RegionKind::Runtime } else { RegionKind::Mapped }, name)
+        (if is_runtime(&module) { RegionKind::Runtime } else { RegionKind::Mapped }, name)
     }
 }
 

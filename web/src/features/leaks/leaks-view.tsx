@@ -35,6 +35,7 @@ import { Term } from "../../ui/term.tsx";
 import { VERDICT_TEXT, VerdictBadge, VerdictWord, verdictName } from "../../ui/verdict.tsx";
 import { ViewBar } from "../../ui/view-bar.tsx";
 import { ChosenFunction, functionColumnsFor, named } from "./leak-functions.tsx";
+import { NeverUnmapped } from "./never-unmapped.tsx";
 import { Suppressed, useSuppress } from "./suppressed.tsx";
 
 const LIMIT = 2000;
@@ -65,6 +66,7 @@ export function LeaksView() {
                 <Suppressed leaks={leaks} />
               </p>
             )}
+            <NeverUnmapped leaks={leaks} />
           </Empty>
         ) : (
           <Loaded leaks={leaks} persite={persite} />
@@ -145,6 +147,7 @@ function Loaded({ leaks, persite }: { leaks: Leaks; persite: boolean }) {
               </Term>
             </span>
           )}
+          <NeverUnmapped leaks={leaks} />
           {persite && leaks.total_sites > leaks.sites.length && (
             <span className="warn">
               the largest {formatCount(leaks.sites.length)} sites of {formatCount(leaks.total_sites)} are listed; filter

@@ -21,6 +21,7 @@ import {
   sentence,
 } from "../../lib/format.ts";
 import { identityOf } from "../../lib/identity.ts";
+import { sumOfMapped } from "../../lib/mapped-sites.ts";
 import { bareName, placedName } from "../../lib/names.ts";
 import { boundsOf, replayError, replayedName, smallerRow } from "../../lib/replay.ts";
 import type { PageSearch, View } from "../../lib/search-params.ts";
@@ -69,6 +70,7 @@ export function findingsOf(evidence: Evidence, limit = 5): Finding[] {
     lost(evidence),
     ...leaking(evidence),
     freedLate(evidence),
+    neverUnmapped(evidence),
     peak(evidence),
     temporary(evidence),
     crossing(evidence),
@@ -263,6 +265,27 @@ function freedLate({ info, leaks }: Evidence): Weighed | undefined {
     view: "sites",
     search: { site: first.id },
     weight: 3 + 2 * Math.sqrt(Math.min(1, bytes / Math.max(1, info.peak.bytes))),
+  };
+}
+
+/** What was mapped again and again and never unmapped: beside the blocks, so that no leak's sum has it. */
+function neverUnmapped({ info, leaks }: Evidence): Weighed | undefined {
+  const sites = leaks?.still_mapped ?? [];
+  const [largest] = sites;
+  const sum = sumOfMapped(sites);
+  if (!largest || sum.count <= FEW_BLOCKS || !isMuch(sum.bytes, info) || sum.bytes < 0.05 * info.peak.bytes) {
+    return undefined;
+  }
+  const part = largest.bytes / sum.bytes;
+  return {
+    id: "never unmapped",
+    figure: formatBytes(sum.bytes),
+    title: `${allocatorLabel(largest.stack, "unknown")}: mapped and never unmapped`,
+    text: `${plural(sum.count, "mapping")} beside the blocks${part < 1 ? `; ${formatPercent(part)} of the bytes are its own` : ""}. The last one was made at ${formatInstant(largest.last_ns)}.`,
+    tone: "warn",
+    view: "memory",
+    search: {},
+    weight: 3 + 2 * Math.sqrt(sum.bytes / Math.max(1, info.peak.bytes + sum.bytes)),
   };
 }
 
