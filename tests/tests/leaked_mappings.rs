@@ -4,7 +4,7 @@ use tracehound_tests::{ask, compile, functions, trace};
 
 #[test]
 fn what_is_mapped_and_never_unmapped_is_said() {
-    let traced = trace(&compile("leaked_maps.c", &["-O1", "-pthread"]), &[], &[]);
+    let traced = trace(compile("leaked_maps.c", &["-O1", "-pthread"]), &[], &[]);
     assert!(traced.output.status.success(), "{}", traced.stderr());
     let path = traced.recording();
     let leaks = traced.leaks();
