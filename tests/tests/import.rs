@@ -15,6 +15,35 @@ fn import(from: &Path, to: &Path) -> String {
     said
 }
 
+#[test]
+fn what_a_killed_program_left_is_not_called_complete() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let program = compile("until_killed_counted.c", &[]);
+    let _ = Command::new("heaptrack").args(["-o", "theirs"]).arg(&program).current_dir(folder.path()).output();
+    let theirs = std::fs::read_dir(folder.path()).expect("the folder").map(|entry| entry.expect("an entry").path());
+    let theirs: PathBuf = theirs.into_iter().find(|path| path.is_file()).expect("a recording of heaptrack");
+    let ours = folder.path().join("ours.dat");
+    assert!(import(&theirs, &ours).contains("the program was killed, its last events are missing"));
+    let info = json(&["info"], &ours);
+    assert_eq!((&info["end"], &info["complete"]), (&Value::from("killed"), &Value::from(false)));
+    assert_eq!(info["process"]["started_at"], "", "nobody knows");
+    // A part of a file: what is there is read.
+    let text =
+        Command::new("zstd").arg("-dcf").arg(&theirs).output().expect("zstd is installed by tests/needs.sh").stdout;
+    let cut = folder.path().join("cut");
+    std::fs::write(&cut, &text[..text.len() * 2 / 3]).expect("writable");
+    assert!(import(&cut, &ours).contains("the file is cut"));
+    let info = json(&["info"], &ours);
+    assert_eq!((&info["end"], &info["complete"]), (&Value::from("unknown"), &Value::from(false)));
+    // Where the blocks lay is not known.
+    for command in [&["memory"][..], &["pins"], &["map"], &["top", "--address", "0x0..0x10000000"]] {
+        let output = Command::new(heaptrace()).args(command).arg(&ours).output().expect("it can be started");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("keeps no addresses"), "{command:?}: {said}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
 fn leaking(recording: &Path) -> Vec<(u64, Vec<String>)> {
     let leaks = json(&["leaks"], recording);
     let sites = leaks["sites"].as_array().expect("sites");
@@ -102,11 +131,11 @@ fn our_own_export_comes_back_the_same() {
 /// Three blocks in two kinds, one of which is freed: as the three versions write it. Version 2 brought suppressions,
 /// version 3 the lengths of strings.
 const VERSION_2: &str = "v 10200 2\nX ./old --flag\nI 1000 10\nS leak:nothing\ns main\ns old\ns /src/old.c\ni 401000 2 1 3 7\n\
-                         t 1 0\na 40 1\na 20 1\nc 5\n+ 0\n+ 1\nc a\nR 3\n+ 0\n- 1\nc 14\n";
+                         t 1 0\na 40 1\na 20 1\nc 5\n+ 0\n+ 1\nc a\nR 3\n+ 0\n- 1\nc 14\n\n# strings: 3\n# ips: 1\n";
 const VERSION_3: &str = "v 10300 3\nX ./old --flag\nI 1000 10\ns 4 main\ns 3 old\ns a /src/old.c\ni 401000 2 1 3 7\n\
-                         t 1 0\na 40 1\na 20 1\nc 5\n+ 0\n+ 1\nc a\nR 3\n+ 0\n- 1\nc 14\n";
+                         t 1 0\na 40 1\na 20 1\nc 5\n+ 0\n+ 1\nc a\nR 3\n+ 0\n- 1\nc 14\n\n# strings: 3\n# ips: 1\n";
 const VERSION_1: &str = "v 10000 1\nX ./old --flag\ns main\ns old\ns /src/old.c\ni 401000 2 1 3 7\nt 1 0\na 40 1\na 20 1\n\
-                         c 5\n+ 0\n+ 1\nc a\n+ 0\n- 1\nc 14\n";
+                         c 5\n+ 0\n+ 1\nc a\n+ 0\n- 1\nc 14\n\n# strings: 3\n# ips: 1\n";
 
 #[test]
 fn all_versions_compressed_or_piped_are_opened() {

@@ -58,7 +58,7 @@ pub struct Info {
 /// The traced process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessInfo {
-    /// Process id.
+    /// Process id; 0 where it is not known, as in what was imported.
     pub pid: u32,
     /// Parent's process id.
     pub parent_pid: u32,
@@ -66,7 +66,7 @@ pub struct ProcessInfo {
     pub executable: String,
     /// Command line.
     pub arguments: Vec<String>,
-    /// Start of recording, RFC 3339 with nanoseconds, UTC.
+    /// Start of recording, RFC 3339 with nanoseconds, UTC; empty where it is not known.
     pub started_at: String,
     /// Length of the recording; of a running one, so far.
     pub duration_ns: u64,

@@ -70,6 +70,10 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
         Ok(())
     })?;
     writeln!(lines, "c {:x}", window.to_ns.saturating_sub(start) / 1_000_000)?;
+    // heaptrack's own last lines: what lacks them is taken for cut.
+    if source.trace.is_complete() {
+        writeln!(lines, "\n# strings: {}\n# ips: {}", tables.strings.len(), tables.places.len())?;
+    }
     out.write_all(&lines)?;
     Ok(())
 }

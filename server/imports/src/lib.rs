@@ -5,6 +5,8 @@ mod writer;
 
 use std::io;
 
+use tracehound_format::meta::EndReason;
+
 /// Why an import failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
@@ -37,4 +39,6 @@ pub struct Imported {
     pub skipped: u64,
     /// Bytes of the recording that was written.
     pub bytes: u64,
+    /// How the program ended; `None`: the file is cut.
+    pub end: Option<EndReason>,
 }

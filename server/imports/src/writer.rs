@@ -98,14 +98,16 @@ impl<W: Write> ImportWriter<W> {
         if self.events.kinds.len() >= CHUNK { self.flush() } else { Ok(()) }
     }
 
-    /// Ends the recording; its length in bytes.
-    pub fn finish(mut self, t_ns: u64) -> io::Result<u64> {
+    /// Ends the recording, without an end block where the end is not there to be read; its length in bytes.
+    pub fn finish(mut self, t_ns: u64, end: Option<EndReason>) -> io::Result<u64> {
         self.flush()?;
-        let tick = self.tick(t_ns) + 1;
-        let nodes = u64::from(self.blocks.next_node()) - 1;
-        let statistics = Statistics { tick, records: self.records, nodes, ..Statistics::default() };
-        self.blocks.end(EndReason::Exit, statistics).map_err(malformed)?;
-        self.write()?;
+        if let Some(reason) = end {
+            let tick = self.tick(t_ns) + 1;
+            let nodes = u64::from(self.blocks.next_node()) - 1;
+            let statistics = Statistics { tick, records: self.records, nodes, ..Statistics::default() };
+            self.blocks.end(reason, statistics).map_err(malformed)?;
+            self.write()?;
+        }
         self.out.flush()?;
         Ok(self.blocks.length())
     }

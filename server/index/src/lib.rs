@@ -296,7 +296,21 @@ impl Trace {
     pub fn misses_events(&self) -> bool {
         let f = &self.facts;
         let was_stopped = f.captures.len() > 1;
-        was_stopped || f.lost > 0 || f.damaged_blocks > 0 || f.cut || self.end() == tracehound_api::info::End::Unknown
+        let is_import_of_killed = self.imported_from().is_some() && f.end == Some(EndReason::Killed);
+        was_stopped
+            || is_import_of_killed
+            || f.lost > 0
+            || f.damaged_blocks > 0
+            || f.cut
+            || self.end() == tracehound_api::info::End::Unknown
+    }
+
+    /// The other tool whose recording this one was converted from.
+    #[must_use]
+    pub fn imported_from(&self) -> Option<&'static str> {
+        const HEAPTRACK: &str = "heaptrack";
+        let process = self.facts.process.as_ref()?;
+        process.recorder.starts_with(HEAPTRACK).then_some(HEAPTRACK)
     }
 
     /// Why it ended.

@@ -220,8 +220,11 @@ impl Filter {
     /// What the filter selects in a recording.
     ///
     /// # Errors
-    /// When a thread is unknown, or cancelled.
+    /// When a thread is unknown, when addresses are meant and the recording has none, or cancelled.
     pub fn select(&self, trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<Selection> {
+        if self.address.is_some() {
+            crate::need_addresses(trace)?;
+        }
         let mut selection = Selection {
             min_size: self.min_size.unwrap_or(0),
             max_size: self.max_size.unwrap_or(u64::MAX),

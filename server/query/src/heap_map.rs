@@ -60,6 +60,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &HeapMapParams
             return Err(QueryError::bad(name, format!("{least} to {most}")));
         }
     }
+    crate::need_addresses(trace)?;
     let selection = params.filter.select(trace, symbols, cancel)?;
     let window = params.window.resolve(trace, &selection, cancel)?;
     let columns = (params.columns as u64).min((window.to_ns - window.from_ns).max(1)) as usize;

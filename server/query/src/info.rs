@@ -36,7 +36,7 @@ pub fn run(trace: &Trace) -> Info {
             parent_pid: process.map_or(0, |p| p.parent_pid),
             executable: process.map_or_else(String::new, |p| text(&p.executable)),
             arguments: process.map_or_else(Vec::new, |p| p.arguments.iter().map(|a| text(a)).collect()),
-            started_at: rfc3339(process.map_or(0, |p| p.started_unix_ns)),
+            started_at: started_at(process.map_or(0, |p| p.started_unix_ns)),
             duration_ns: f.duration_ns,
         },
         complete: trace.is_complete(),
@@ -146,6 +146,12 @@ fn mapped(trace: &Trace) -> Mapped {
     let peak = curve.iter().copied().reduce(|most, next| if next.1 > most.1 { next } else { most });
     let (peak_at_ns, peak_bytes) = peak.unwrap_or_default();
     Mapped { peak_bytes, peak_at_ns, end_bytes: curve.last().map_or(0, |last| last.1) }
+}
+
+/// When a process started, as [`rfc3339`]; empty where that is not known.
+#[must_use]
+pub fn started_at(unix_ns: u64) -> String {
+    if unix_ns == 0 { String::new() } else { rfc3339(unix_ns) }
 }
 
 /// A moment, nanoseconds since 1970, as RFC 3339 has it, in UTC.

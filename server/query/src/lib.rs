@@ -95,6 +95,19 @@ pub enum QueryError {
     Cancelled,
 }
 
+/// Refuses what is about addresses where the recording has none: those of an import number its blocks.
+///
+/// # Errors
+/// When the recording was made by a tool that keeps no addresses.
+pub fn need_addresses(trace: &tracehound_index::Trace) -> Result<()> {
+    match trace.imported_from() {
+        None => Ok(()),
+        Some(tool) => Err(QueryError::NotFound {
+            what: format!("where blocks lie in memory (it was imported from {tool}, which keeps no addresses)"),
+        }),
+    }
+}
+
 impl QueryError {
     /// The same of another parameter, in which the one at hand was given.
     #[must_use]

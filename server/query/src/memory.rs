@@ -42,8 +42,9 @@ pub struct MemoryParams {
 /// Computes the parts of memory at the moment.
 ///
 /// # Errors
-/// When the moment does not fit the recording, or cancelled.
+/// When the recording has no addresses, when the moment does not fit it, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &MemoryParams, cancel: &Cancel) -> Result<Memory> {
+    crate::need_addresses(trace)?;
     let window = Window { at: params.at.clone().or(Some(TimeExpr::End)), ..Window::default() };
     let window = window.resolve(trace, &Selection::all(), cancel)?;
     let (at_ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));

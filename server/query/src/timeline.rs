@@ -202,9 +202,11 @@ fn occupied(trace: &Trace, grid: &Grid) -> Series {
                 }
             }
         }
-        series.min.push(Some(bytes(min) as f64));
-        series.max.push(Some(bytes(max) as f64));
-        series.last.push(Some(bytes(last) as f64));
+        // Without addresses it is not known.
+        let number = |pages: u32| trace.imported_from().is_none().then(|| bytes(pages) as f64);
+        series.min.push(number(min));
+        series.max.push(number(max));
+        series.last.push(number(last));
     }
     series
 }

@@ -2213,10 +2213,10 @@ export interface components {
             parent_pid: number;
             /**
              * Format: int32
-             * @description Process id.
+             * @description Process id; 0 where it is not known, as in what was imported.
              */
             pid: number;
-            /** @description Start of recording, RFC 3339 with nanoseconds, UTC. */
+            /** @description Start of recording, RFC 3339 with nanoseconds, UTC; empty where it is not known. */
             started_at: string;
         };
         /** @description Progress of indexing. */

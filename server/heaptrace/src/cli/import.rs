@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 
 use super::output::OutputArgs;
 use super::units;
+use tracehound_format::meta::EndReason;
 use tracehound_imports::heaptrack;
 
 /// Convert a recording of heaptrack, so that all commands and the page can open it.
@@ -44,6 +45,11 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     }
     if done.skipped > 0 {
         text.push_str(&format!("; {} lines were not understood", units::count(done.skipped)));
+    }
+    match done.end {
+        None => text.push_str("; the file is cut, its last lines are missing"),
+        Some(EndReason::Killed) => text.push_str("; the program was killed, its last events are missing"),
+        Some(_) => {}
     }
     crate::tell!("heaptrace: {}: {text}", args.output.display());
     Ok(())

@@ -44,16 +44,13 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     if process.pid == 0 && command.is_empty() {
         line("program", "unknown: the beginning of the recording is missing".into())?;
     } else {
-        line(
-            "program",
-            format!(
-                "{} {}",
-                style.paint(TextRole::Name, command),
-                style.paint(TextRole::Faint, format!("(pid {})", process.pid))
-            ),
-        )?;
+        let pid = if process.pid == 0 { String::new() } else { format!(" (pid {})", process.pid) };
+        line("program", format!("{}{}", style.paint(TextRole::Name, command), style.paint(TextRole::Faint, pid)))?;
         line("executable", clean(&process.executable).into_owned())?;
-        line("recorded", format!("{} for {}", process.started_at, duration(process.duration_ns)))?;
+        line(
+            "recorded",
+            format!("{} for {}", process.started_at, duration(process.duration_ns)).trim_start().to_owned(),
+        )?;
     }
     let end = end(info);
     line("state", style.paint(end.1, end.0).to_string())?;
@@ -232,6 +229,9 @@ fn end(info: &Info) -> (&'static str, TextRole) {
         End::Detached if info.complete => ("complete: heaptrace detached from the program", TextRole::Good),
         End::Detached => ("heaptrace detached from the program; events are missing", TextRole::Bad),
         End::Stopped => ("recording was stopped before the program ended", TextRole::Hot),
+        End::Killed if info.recorder.version.starts_with("heaptrack") => {
+            ("the program was killed; what heaptrack had not written by then is missing", TextRole::Bad)
+        }
         End::Killed => (
             "the program was killed, or ended without its C library (as Go does); all completed events were recovered",
             TextRole::Hot,

@@ -11,7 +11,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracehound_api::info::End;
 use tracehound_format::FormatError;
 use tracehound_index::Trace;
-use tracehound_index::facts::RecordingFacts;
 use tracehound_ingest::{IndexProgress, OnProgress, OpenError, OpenOptions, Recording};
 use tracehound_query::TimeExpr;
 
@@ -53,11 +52,12 @@ impl OpenRecording {
 
     /// Why results about the recording are incomplete, in words; `None` if they are complete.
     pub fn shortfall(&self) -> Option<String> {
-        shortfall(self.trace.facts(), self.trace.end(), self.trace.misses_events())
+        shortfall(&self.trace)
     }
 }
 
-fn shortfall(facts: &RecordingFacts, end: End, misses_events: bool) -> Option<String> {
+fn shortfall(trace: &Trace) -> Option<String> {
+    let (facts, end) = (trace.facts(), trace.end());
     let mut missing = Vec::new();
     if facts.damaged_blocks > 0 {
         missing.push(format!("damaged blocks of the file: {}", units::count(facts.damaged_blocks)));
@@ -75,6 +75,9 @@ fn shortfall(facts: &RecordingFacts, end: End, misses_events: bool) -> Option<St
     match end {
         End::Running => missing.push(format!("the program still runs; answers are about the time up to {until}")),
         End::DiskFull => missing.push(format!("the disk was full at {until}")),
+        End::Killed if trace.imported_from().is_some() => {
+            missing.push("the program was killed; what heaptrack had not written by then is missing".into());
+        }
         End::Killed => missing.push(
             "the program was killed, or ended without its C library (as Go does); all completed events are here".into(),
         ),
@@ -82,7 +85,7 @@ fn shortfall(facts: &RecordingFacts, end: End, misses_events: bool) -> Option<St
         End::Exit | End::Exec | End::Stopped | End::Detached if facts.cut => missing.push("the file is cut off".into()),
         End::Exit | End::Exec | End::Stopped | End::Detached => {}
     }
-    if misses_events {
+    if trace.misses_events() {
         missing.push("blocks whose frees are missing count as live".into());
     }
     (!missing.is_empty()).then(|| format!("the recording is not complete: {}", missing.join("; ")))

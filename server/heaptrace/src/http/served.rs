@@ -405,7 +405,9 @@ impl Served {
             id: self.id.clone(),
             name: self.name.clone(),
             title,
-            started_at: process.map(|process| rfc3339(process.started_unix_ns)),
+            started_at: process
+                .filter(|process| process.started_unix_ns > 0)
+                .map(|process| rfc3339(process.started_unix_ns)),
             duration_ns: snapshot.data.as_ref().map(|(trace, _)| trace.duration_ns()),
             state: snapshot.state.unwrap_or(State::Indexing),
             progress: snapshot.progress,

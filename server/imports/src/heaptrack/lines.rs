@@ -10,6 +10,9 @@ use super::super::ImportError;
 /// Longest line: names of templates are long, but not that long.
 const LONGEST_LINE: u64 = 16 << 20;
 
+/// Begins the last lines of a file.
+const TRAILER: &[u8] = b"# strings:";
+
 /// Decompresses what is compressed.
 fn plain<'a>(input: impl Read + 'a) -> std::io::Result<Box<dyn BufRead + 'a>> {
     let mut input = BufReader::with_capacity(1 << 16, input);
@@ -29,12 +32,14 @@ pub(super) struct Lines<'a> {
     line: Vec<u8>,
     /// Of the line that came last.
     pub(super) number: u64,
+    /// The comments that heaptrack writes behind everything else have been seen.
+    pub(super) is_whole: bool,
     id: Sha256,
 }
 
 impl<'a> Lines<'a> {
     pub(super) fn new(input: impl Read + 'a) -> std::io::Result<Self> {
-        Ok(Self { reader: plain(input)?, line: Vec::new(), number: 0, id: Sha256::new() })
+        Ok(Self { reader: plain(input)?, line: Vec::new(), number: 0, is_whole: false, id: Sha256::new() })
     }
 
     /// What the first lines that were read are known by.
@@ -48,7 +53,11 @@ impl<'a> Lines<'a> {
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, ImportError> {
         loop {
             self.line.clear();
-            let read = (&mut self.reader).take(LONGEST_LINE).read_until(b'\n', &mut self.line)?;
+            let read = match (&mut self.reader).take(LONGEST_LINE).read_until(b'\n', &mut self.line) {
+                // A compressed file that is cut.
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof && self.number > 0 => 0,
+                result => result?,
+            };
             if read == 0 {
                 return Ok(None);
             }
@@ -57,7 +66,11 @@ impl<'a> Lines<'a> {
                 self.line.pop();
             } else if read as u64 == LONGEST_LINE {
                 return Err(ImportError::Line { line: self.number, why: "it is far too long" });
+            } else {
+                // Half a line has half a number.
+                return Ok(None);
             }
+            self.is_whole |= self.line.starts_with(TRAILER);
             if self.number <= 64 {
                 self.id.update(&self.line);
             }

@@ -54,7 +54,7 @@ pub fn import(input: impl Read, out: impl Write) -> Result<(Imported, Bundle), I
             LineError::Other(error) => error,
         })?;
     }
-    state.finish()
+    state.finish(input.is_whole)
 }
 
 fn no_recording() -> ImportError {
@@ -66,6 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use tracehound_format::meta::EndReason;
 
     fn done(text: &str) -> Result<Imported, ImportError> {
         import(text.as_bytes(), std::io::sink()).map(|(done, _)| done)
@@ -93,6 +94,28 @@ mod tests {
         }
         // A string with a newline.
         assert!(done("v 10400 3\ns 5 a\nb c\ni 1 1\nt 1 0\na 1 1\n+ 0\n").is_ok());
+    }
+
+    #[test]
+    fn the_end_of_a_program_is_told_from_the_end_of_a_file() {
+        let whole = "v 10400 3\nX app\ns 4 main\ni 1000 0 1\nt 1 0\na 10 1\nc 5\n+ 0\n+ 0\nc 9\nR 5\n\n# strings: 1\n# ips: 1\n";
+        let ended = done(whole).unwrap();
+        assert_eq!((ended.allocs, ended.end), (2, Some(EndReason::Exit)));
+        // What was killed did not write its last time.
+        let killed = done(&whole.replace("c 9\nR 5\n", "")).unwrap();
+        assert_eq!((killed.allocs, killed.end), (2, Some(EndReason::Killed)));
+        for len in whole.find("+ 0").unwrap()..whole.find("# strings: 1\n").unwrap() + 13 {
+            assert_eq!(done(&whole[..len]).unwrap().end, None, "{len}");
+        }
+        // Half a line has half a number.
+        assert_eq!(done(&whole[..whole.find("+ 0\n+ 0").unwrap() + 7]).unwrap().allocs, 1);
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut packed, whole.as_bytes()).unwrap();
+        let packed = packed.finish().unwrap();
+        assert_eq!(import(&packed[..], std::io::sink()).unwrap().0, ended);
+        let cut = import(&packed[..packed.len() - 9], std::io::sink()).unwrap().0;
+        assert!(cut.end.is_none() || cut == ended, "{cut:?}");
+        assert!(import(&packed[..12], std::io::sink()).is_err(), "nothing of it can be read");
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use tracehound_format::meta::{MemorySample, Meta, ModuleLoad, Remark, Segment};
+use tracehound_format::meta::{EndReason, MemorySample, Meta, ModuleLoad, Remark, Segment};
 use tracehound_format::record::Kind;
 
 use super::super::writer::ImportWriter;
@@ -40,6 +40,8 @@ pub(super) struct ImportState<W: Write> {
     next_address: u64,
     free_addresses: Vec<u64>,
     t_ns: u64,
+    /// Kind of the last line that counts.
+    last: u8,
     page: u64,
     command: Vec<u8>,
     started: bool,
@@ -74,6 +76,7 @@ impl<W: Write> ImportState<W> {
             next_address: 0x10_0000,
             free_addresses: Vec::new(),
             t_ns: 0,
+            last: 0,
             page: 4096,
             command: Vec::new(),
             started: false,
@@ -83,6 +86,7 @@ impl<W: Write> ImportState<W> {
 
     pub(super) fn line(&mut self, line: &[u8]) -> LineResult {
         let mut fields = Fields(&line[1..]);
+        self.last = line[0];
         match line[0] {
             b's' => self.string(fields),
             b'i' => self.place(&mut fields),
@@ -150,7 +154,7 @@ impl<W: Write> ImportState<W> {
             let tool = format!("heaptrack, format {}", self.version);
             self.writer.start(&executable, words, page, &tool);
             let tick = self.writer.tick(0);
-            let text = "imported from heaptrack: no threads, no addresses, times in milliseconds; of equal blocks it is not known which one was freed";
+            let text = "imported from heaptrack: no threads, no addresses (those shown number the blocks), and times in steps of heaptrack's clock, about 10 ms, so shorter lifetimes mean nothing; of equal blocks it is not known which one was freed";
             self.writer.meta(Meta::Remark(Remark { tick, topic: "imported".into(), text: text.into() }));
         }
     }
@@ -295,9 +299,29 @@ impl<W: Write> ImportState<W> {
         }));
     }
 
-    pub(super) fn finish(mut self) -> Result<(Imported, Bundle), ImportError> {
+    /// Ends the recording. `is_whole`: the file has its last lines.
+    pub(super) fn finish(mut self, is_whole: bool) -> Result<(Imported, Bundle), ImportError> {
         self.start();
-        self.done.bytes = self.writer.finish(self.t_ns)?;
+        // heaptrack in the program writes the time and the resident set last of all; what it still had in its buffer is
+        // lost in a program that was killed.
+        let end = match self.last {
+            _ if !is_whole => None,
+            b'c' | b'R' => Some(EndReason::Exit),
+            _ => Some(EndReason::Killed),
+        };
+        self.done.end = end;
+        let text = match end {
+            None => Some("the file that was imported is cut: its last lines are missing"),
+            Some(EndReason::Killed) => Some(
+                "the program was killed: what heaptrack had not written by then is missing, and how much it is is not known",
+            ),
+            _ => None,
+        };
+        if let Some(text) = text {
+            let tick = self.writer.tick(self.t_ns);
+            self.writer.meta(Meta::Remark(Remark { tick, topic: "imported".into(), text: text.into() }));
+        }
+        self.done.bytes = self.writer.finish(self.t_ns, end)?;
         Ok((self.done, self.bundle))
     }
 }

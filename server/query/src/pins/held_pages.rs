@@ -52,7 +52,7 @@ impl HeldPages {
     /// `before` whether the look must not be a later one.
     ///
     /// # Errors
-    /// When the recording's pages or allocator do not have the unit, or cancelled.
+    /// When the recording has no addresses, when its pages or allocator do not have the unit, or cancelled.
     pub fn new(
         trace: &Trace,
         unit: PinUnit,
@@ -61,6 +61,7 @@ impl HeldPages {
         place: Position,
         cancel: &Cancel,
     ) -> Result<Self> {
+        crate::need_addresses(trace)?;
         let look = look_for(trace, at, at_ns, before).and_then(|look| trace.page_map(look).ok());
         let place = look.as_ref().map_or(place, |look| trace.position_before(look.t_ns + 1));
         let at_ns = look.as_ref().map_or(at_ns, |look| look.t_ns);
