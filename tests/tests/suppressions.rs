@@ -87,6 +87,25 @@ fn what_libc_keeps_can_be_left_out() {
 }
 
 #[test]
+fn what_a_program_leaks_in_libc_is_not_left_out() {
+    for (what, leak) in [("threads", "handle_request"), ("streams", "log_line"), ("converters", "convert")] {
+        let traced = trace(compile("leaks_in_libc.c", &["-O0", "-pthread"]), &[what], &[]);
+        assert!(traced.output.status.success(), "{}", traced.stderr());
+        let less = leaks(&traced, &["--builtin-suppressions"]);
+        let sites = less["sites"].as_array().expect("sites");
+        let of_program = |site: &&Value| functions(&site["stack"]).iter().any(|name| name == leak);
+        let found: u64 = sites.iter().filter(of_program).map(|site| number(site, "/count")).sum();
+        assert!(found >= 200, "{what}: {less:#}");
+        let check = ask(&["check", "--max-leaked", "2k"], &traced.recording());
+        assert_eq!(check.status.code(), Some(1), "{what}: {}", String::from_utf8_lossy(&check.stdout));
+    }
+    // A few of them are by design.
+    let traced = trace(compile("leaks_in_libc.c", &["-O0", "-pthread"]), &["few"], &[]);
+    let less = leaks(&traced, &["--builtin-suppressions"]);
+    assert!(number(&less, "/suppressed/count") >= 4, "{less:#}");
+}
+
+#[test]
 fn the_server_says_what_the_command_says() {
     let traced = trace(compile("suppressed.c", &["-O0"]), &[], &[]);
     let server = Server::of(&traced.recording());

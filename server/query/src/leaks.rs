@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::amounts::{SumKey, SumQuery, ranges};
 use super::filter::{Filter, Selection};
-use super::suppress::{SuppressedStacks, Suppression};
+use super::suppress::{self, SuppressedStacks, Suppression};
 use super::trend::group_of_origins;
 use super::verdict::AGES;
 use super::window::Window;
@@ -60,11 +60,19 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &LeaksParams, 
     let mut suppressed_sites = Vec::new();
     if !params.suppress.is_empty() {
         let mut stacks_hit = SuppressedStacks::new(trace, symbols, &params.suppress);
+        let most = suppress::most_by_design(trace);
         sites.retain(|&(site, amount)| {
             let node = trace.site_node(site).unwrap_or(0);
-            let Some(hit) = stacks_hit.hit(node) else {
-                return true;
-            };
+            let covers = |hit: usize| params.suppress.get(hit).is_some_and(|by| by.is_about(amount.count, most));
+            let hit = stacks_hit.hit(node).and_then(|first| {
+                if covers(first) {
+                    return Some(first);
+                }
+                // Another one may cover it all the same.
+                let stack = stacks::frames(trace, symbols, node);
+                params.suppress.iter().position(|by| by.is_about(amount.count, most) && by.matches(&stack))
+            });
+            let Some(hit) = hit else { return true };
             suppressed.bytes += amount.bytes;
             suppressed.count += amount.count;
             let by = &params.suppress[hit];
@@ -255,10 +263,11 @@ fn freed_at_exit(
     params: &LeaksParams,
     late: &[FreedLate],
 ) -> Vec<LeakSite> {
+    let most = suppress::most_by_design(trace);
     let named = |site: &FreedLate| {
         let FreedLate { site, bytes, count, first_ns, last_ns, ref verdict } = *site;
         let stack = stacks::frames(trace, symbols, trace.site_node(site).unwrap_or(0));
-        let hidden = params.suppress.iter().any(|suppression| suppression.matches(&stack));
+        let hidden = params.suppress.iter().any(|by| by.is_about(count, most) && by.matches(&stack));
         let id = site_handle(site);
         (!hidden).then(|| LeakSite { id, bytes, count, first_ns, last_ns, verdict: verdict.clone(), stack })
     };

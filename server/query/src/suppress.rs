@@ -11,6 +11,7 @@ use regex::Regex;
 
 pub use stacks::SuppressedStacks;
 use tracehound_api::Frame;
+use tracehound_index::Trace;
 
 /// Where a suppression comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Suppression {
     /// Where it comes from.
     pub origin: SuppressionOrigin,
     rule: SuppressionRule,
+    /// It is about sites of few blocks alone.
+    of_few: bool,
 }
 
 /// Subject of a suppression.
@@ -87,7 +90,13 @@ impl Suppression {
     /// A suppression by a regular expression.
     #[must_use]
     pub fn new(regex: Regex, origin: SuppressionOrigin) -> Self {
-        Self { pattern: regex.as_str().to_owned(), origin, rule: SuppressionRule::Frame(regex) }
+        Self { pattern: regex.as_str().to_owned(), origin, rule: SuppressionRule::Frame(regex), of_few: false }
+    }
+
+    /// Whether it is about a site with so many blocks, of which `most` can be by design.
+    #[must_use]
+    pub const fn is_about(&self, count: u64, most: u64) -> bool {
+        !self.of_few || count <= most
     }
 
     /// Whether it matches a leak with these frames.
@@ -122,17 +131,19 @@ pub fn parse(text: &str, origin: &SuppressionOrigin) -> Result<Vec<Suppression>,
             pattern: pattern.to_owned(),
             origin: origin.clone(),
             rule: SuppressionRule::Frame(regex),
+            of_few: false,
         });
     }
     Ok(suppressions)
 }
 
 /// What libc and ld.so keep for good, by design: the bookkeeping of threads and libraries, buffers of streams, lists of
-/// exit handlers, locales, time zones, name services. Only functions below which no code of the program runs.
+/// exit handlers, locales, time zones, name services. Only functions below which no code of the program runs. Each keeps a
+/// block or a few for a thread, a library, a stream: a site with many more is a leak of the program, which does not join its
+/// threads or close its streams.
 const BUILT_IN: &str = "
 leak:^allocate_dtv$
 leak:^_dl_allocate_tls$
-leak:^__GI__dl_allocate_tls$
 leak:^_dl_allocate_tls_init$
 leak:^__tls_get_addr$
 leak:^_dl_new_object$
@@ -144,7 +155,6 @@ leak:^_dl_scope_free$
 leak:^add_to_global_update$
 leak:^add_to_global_resize$
 leak:^_IO_file_doallocate$
-leak:^__GI__IO_file_doallocate$
 leak:^_IO_wfile_doallocate$
 leak:^__new_exitfn$
 leak:^__cxa_thread_atexit_impl$
@@ -156,27 +166,56 @@ leak:^_nl_make_l10nflist$
 leak:^tzset_internal$
 leak:^__tzfile_read$
 leak:^__gconv_open$
-leak:^__gconv_read_conf$
-leak:^__gconv_load_cache$
 leak:^__nss_module_load$
 leak:^__nss_database_get$
 leak:^nss_action_parse$
 leak:^__res_vinit$
 leak:^_dlerror_run$
 leak:^__libc_alloc_buffer_allocate$
+";
+/// The same of what is made once for a process, in however many blocks.
+const BUILT_IN_ONCE: &str = "
+leak:^__gconv_read_conf$
+leak:^__gconv_load_cache$
 leak:*anonymous namespace)::pool::pool*
+leak:^_GLOBAL__sub_I_eh_alloc.cc$
 ";
 
 /// The list that comes with heaptrace.
 #[must_use]
 pub fn built_in() -> Vec<Suppression> {
-    let mut list = parse(BUILT_IN, &SuppressionOrigin::BuiltIn).unwrap_or_default();
+    // A function of libc has one name for itself and one for other libraries.
+    let both = |list: &str| format!("{list}{}", list.replace("leak:^", "leak:^__GI_"));
+    let read = |list: &str| parse(&both(list), &SuppressionOrigin::BuiltIn).unwrap_or_default();
+    let few = read(BUILT_IN).into_iter().map(|suppression| Suppression { of_few: true, ..suppression });
+    let mut list: Vec<Suppression> = few.chain(read(BUILT_IN_ONCE)).collect();
     list.push(Suppression {
         pattern: LIBRARY_START.to_owned(),
         origin: SuppressionOrigin::BuiltIn,
         rule: SuppressionRule::LibraryStart,
+        of_few: false,
     });
     list
+}
+
+/// Most blocks of a site that are left by design: so many threads were there at once, whose stacks the C library keeps, and
+/// so many libraries.
+#[must_use]
+pub fn most_by_design(trace: &Trace) -> u64 {
+    /// Streams, categories of a locale, and the like.
+    const OTHERS: usize = 16;
+    let begins = trace.threads().iter().map(|thread| (thread.started_ns, 1));
+    let ends = trace.threads().iter().filter_map(|thread| Some((thread.ended_ns?, -1)));
+    let mut changes: Vec<(u64, i64)> = begins.chain(ends).collect();
+    changes.sort_unstable();
+    let (mut now, mut threads) = (0, 0);
+    for (_, change) in changes {
+        now += change;
+        threads = threads.max(now);
+    }
+    let threads = threads as usize;
+    let libraries = trace.modules().iter().filter(|module| module.unloaded_ns.is_none()).count();
+    (threads + libraries + OTHERS) as u64
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::amounts::ranges;
 use crate::ledger::is_runtime;
-use crate::suppress::Suppression;
+use crate::suppress::{Suppression, most_by_design};
 use crate::{QueryError, Result, stacks};
 use tracehound_api::leaks::MappedSite;
 use tracehound_index::mappings::{Mapping, MappingUse};
@@ -37,6 +37,7 @@ pub fn find(
     if by_node.is_empty() {
         return Ok(Vec::new());
     }
+    let most = most_by_design(trace);
     let all: Vec<&Mapping> = by_node.values().flatten().copied().collect();
     let of_allocators = with_blocks(trace, all, cancel)?;
     let mut found = Vec::new();
@@ -48,13 +49,14 @@ pub fn find(
             continue;
         }
         let stack = stacks::frames(trace, symbols, node);
-        if suppress.iter().any(|suppression| suppression.matches(&stack)) {
+        let count = mappings.len() as u64;
+        if suppress.iter().any(|by| by.is_about(count, most) && by.matches(&stack)) {
             continue;
         }
         let times = || mappings.iter().map(|mapping| mapping.mapped_ns);
         found.push(MappedSite {
             bytes: mappings.iter().map(|mapping| mapping.len).sum(),
-            count: mappings.len() as u64,
+            count,
             first_ns: times().min().unwrap_or(0),
             last_ns: times().max().unwrap_or(0),
             stack,
