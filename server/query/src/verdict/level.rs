@@ -31,12 +31,19 @@ pub fn constant(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
     } else {
         String::new()
     };
-    let moments = if away == 0 {
+    // Between the moments there may have been more.
+    let others = if away == 0 {
         String::new()
     } else {
-        format!(" (for moments between {} and {})", signed_bytes(low), signed_bytes(high))
+        format!(", {} to {} at the others", signed_bytes(low), signed_bytes(high))
     };
-    let why = format!("always {} live since {}{moments}{churn}", signed_bytes(level), duration(settled[0].0));
+    let why = format!(
+        "{} live at {} of {} moments since {}{others}{churn}",
+        signed_bytes(level),
+        values.len() - away,
+        values.len(),
+        duration(settled[0].0)
+    );
     let confidence = 1.0 - away as f64 / values.len() as f64;
     Some(verdict(VerdictKind::Bounded, Shape::Constant, confidence, why))
 }
@@ -161,9 +168,9 @@ pub fn bounded(history: &History<'_>, active: &[(u64, i64)], o: &SeriesOutline) 
     let (from, to) = (duration(o.half_ns), duration(o.to_ns));
     let (low, high) = (signed_bytes(low), signed_bytes(high));
     let why = if stays && low == high {
-        format!("live bytes stayed at {low} from {from} to {to}")
+        format!("live bytes were {low} at all moments that were looked at from {from} to {to}")
     } else if stays {
-        format!("live bytes stayed between {low} and {high} from {from} to {to}")
+        format!("live bytes were between {low} and {high} at all moments that were looked at from {from} to {to}")
     } else if swings && is_falling(active) {
         let half = &active[active.len() / 2..];
         let [begin, end] = [half.first(), half.last()].map(|it| signed_bytes(it.map_or(0, |it| it.1)));
