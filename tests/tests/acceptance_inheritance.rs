@@ -107,6 +107,11 @@ fn assert_holds(recording: &Path, held: (u64, u64)) -> Value {
     assert_eq!(number(&info, "/recorder/unmatched_frees"), 0, "{info:#}");
     assert_eq!(info["complete"], true, "{info:#}");
     Ledger::of(recording).assert_agrees(&info, &json(&["leaks"], recording), "what is inherited");
+    // What was there before is no work of the process's own.
+    let before = info["inherited"]["count"].as_u64().unwrap_or(0);
+    assert_eq!(before, inherited(recording) as u64, "{info:#}");
+    let own = number(&info, "/allocations/count") - before;
+    assert_eq!(number(&json(&["churn"], recording), "/total/allocations/count"), own);
     info
 }
 

@@ -32,6 +32,9 @@ pub struct Info {
     pub mapped: Mapped,
     /// Live at the end.
     pub leaked: Amount,
+    /// Blocks that the process inherited when it was forked by a recorded one; `allocations` and `events` count them, at 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inherited: Option<Amount>,
     /// Blocks that were in the heap when recording began (`heaptrace attach --existing`); no other figure counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existing: Option<Existing>,

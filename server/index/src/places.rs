@@ -39,6 +39,13 @@ impl Trace {
         Span { from: Position::default(), to: self.end_position() }
     }
 
+    /// The position behind the blocks that a forked process has inherited, which come before its own events.
+    #[must_use]
+    pub fn own_start(&self) -> Position {
+        let inherited = self.facts().inherited.as_ref().map_or(0, |inherited| inherited.blocks);
+        Position { allocs: inherited.min(self.alloc_count()), frees: 0 }
+    }
+
     /// The position behind the last event.
     #[must_use]
     pub fn end_position(&self) -> Position {

@@ -65,7 +65,11 @@ const CHECK: u64 = 1 << 16;
 /// When a parameter does not fit the recording, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &ChurnParams, cancel: &Cancel) -> Result<Churn> {
     let selection = params.filter.select(trace, symbols, cancel)?;
-    let window = params.window.resolve(trace, &selection, cancel)?;
+    let mut window = params.window.resolve(trace, &selection, cancel)?;
+    // What a forked process has inherited is no work of its own.
+    if window.span.from.allocs < trace.own_start().allocs {
+        window.span.from = trace.own_start();
+    }
     let tree = trace.frame_tree(symbols, cancel)?;
     let mut functions = ProgramFunctions::new(trace, symbols, &tree);
     let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel };

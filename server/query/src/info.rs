@@ -57,6 +57,11 @@ pub fn run(trace: &Trace) -> Info {
         peak_rss: peak_rss(trace),
         mapped: mapped(trace),
         leaked: Amount { bytes: f.live_bytes, count: trace.alloc_count() - trace.free_count() },
+        inherited: f
+            .inherited
+            .as_ref()
+            .filter(|inherited| inherited.blocks > 0)
+            .map(|inherited| Amount { bytes: inherited.bytes, count: inherited.blocks }),
         existing: (e.existing.count > 0).then_some(Existing {
             count: e.existing.count,
             bytes: e.existing.bytes,

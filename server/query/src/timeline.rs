@@ -237,7 +237,8 @@ fn thread_rates(trace: &Trace, selection: &Selection, grid: &Grid, cancel: &Canc
             let mut counts = vec![0_u64; trace.threads().len()];
             let c = trace.columns();
             let mut picker = Picker::new(&test, Also::Nothing);
-            let (from, to) = (grid.places[i].allocs, grid.places[i + 1].allocs);
+            let own = trace.own_start().allocs;
+            let (from, to) = (grid.places[i].allocs.max(own), grid.places[i + 1].allocs);
             for start in (from..to).step_by(BLOCK) {
                 for &offset in picker.pick(start, (start + BLOCK as u64).min(to)) {
                     let origin = c.alloc_origin.get(start as usize + usize::from(offset)).copied().unwrap_or(u32::MAX);

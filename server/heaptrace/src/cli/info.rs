@@ -58,6 +58,13 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     let blocks = |what: u64| format!("{} block{}", count(what), if what == 1 { "" } else { "s" });
     let strong = |value: u64| style.paint(TextRole::Strong, bytes(value)).to_string();
     line("allocated", format!("{} in {}", strong(info.allocations.bytes), blocks(info.allocations.count)))?;
+    if let Some(inherited) = &info.inherited {
+        let own = blocks(info.allocations.count.saturating_sub(inherited.count));
+        line(
+            "inherited",
+            format!("of these {} in {}, when it was forked; {own} are its own", bytes(inherited.bytes), blocks(inherited.count)),
+        )?;
+    }
     let peak = &info.peak;
     line("peak", format!("{} in {} at {}", strong(peak.bytes), blocks(peak.count), duration(peak.at_ns)))?;
     let leaked = match info.end {
@@ -141,7 +148,8 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     if let Some(stacks) = &recorder.stacks {
         let mut text = unwinding(stacks);
         // Of a killed program, events are found that were counted nowhere; not all events have a stack.
-        let least = info.events.alloc + info.events.realloc;
+        let inherited = info.inherited.map_or(0, |inherited| inherited.count);
+        let least = (info.events.alloc + info.events.realloc).saturating_sub(inherited);
         if stacks.total < least {
             text.push_str(&format!(
                 "; not counted are {} stacks or more, of the last events",

@@ -182,8 +182,10 @@ fn whole_column(trace: &Trace, steps: &mut SeriesSteps<'_>, from: Position, to: 
     let end = trace.state_at(to);
     column.last_bytes = end.live as i64;
     column.last_count = count(to);
-    column.allocs = to.allocs - from.allocs;
+    // What a forked process has inherited is no work of its own.
+    let inherited = trace.facts().inherited.as_ref().map_or((0, 0), |inherited| (inherited.blocks, inherited.bytes));
+    column.allocs = to.allocs.max(inherited.0) - from.allocs.max(inherited.0);
     column.frees = to.frees - from.frees;
-    column.allocated_bytes = end.allocated - start.allocated;
+    column.allocated_bytes = end.allocated.max(inherited.1) - start.allocated.max(inherited.1);
     Ok(column)
 }

@@ -268,10 +268,15 @@ impl<'a> SeriesSteps<'a> {
         let trace = filtered.trace;
         let keep_allocs = &mut keep[..(span.to.allocs - span.from.allocs) as usize];
         filtered.range(span.from.allocs, keep_allocs);
-        let mut allocated_bytes = 0;
+        let own = trace.own_start().allocs;
+        let (mut allocated, mut allocated_bytes) = (0, 0);
         allocs.fill(keep_allocs, |at| {
-            let size = trace.size_of(span.from.allocs + at as u64);
-            allocated_bytes += size;
+            let row = span.from.allocs + at as u64;
+            let size = trace.size_of(row);
+            if row >= own {
+                allocated += 1;
+                allocated_bytes += size;
+            }
             SeriesStep { bytes: size as i64, half: false }
         });
         let keep_frees = &mut keep[..(span.to.frees - span.from.frees) as usize];
@@ -283,7 +288,7 @@ impl<'a> SeriesSteps<'a> {
             let half = filtered.halves.get(origin as usize) == Some(&true);
             SeriesStep { bytes: -(trace.size_of_free(ordinal) as i64), half }
         });
-        watch.add(allocs.steps.len() as u64, allocated_bytes, frees.steps.len() as u64);
+        watch.add(allocated, allocated_bytes, frees.steps.len() as u64);
     }
 }
 
