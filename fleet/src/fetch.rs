@@ -21,7 +21,7 @@ pub struct FetchArgs {
 /// Prints the path of each recording here, a line each.
 pub async fn run(args: FetchArgs) -> Result<ExitCode> {
     for path in files(&args.url, args.cache.as_deref()).await? {
-        println!("{}", path.display());
+        crate::print(&format!("{}\n", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -46,6 +46,7 @@ mod tables;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// Collects the recordings of many processes in a store, and asks all of them.
@@ -88,7 +89,7 @@ fn main() -> ExitCode {
             Command::Describe => {
                 let mut command = Cli::command();
                 command.build();
-                println!("{}", serde_json::to_string(&describe::describe(&command))?);
+                print(&format!("{}\n", serde_json::to_string(&describe::describe(&command))?))?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::Collect(args) => collect::run(args).await,
@@ -109,6 +110,16 @@ fn main() -> ExitCode {
 fn fail(error: &anyhow::Error) -> ExitCode {
     tell!("heaptrace: {}", clean(&format!("{error:#}")));
     ExitCode::FAILURE
+}
+
+/// Prints an answer. A closed pipe is no error: its reader has what it wanted.
+fn print(text: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write standard output"),
+    }
 }
 
 /// Text without control characters: names come from recordings.

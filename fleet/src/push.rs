@@ -117,7 +117,7 @@ pub async fn run(args: PushArgs) -> Result<ExitCode> {
         sink.send(body.into()).await.with_context(|| format!("{name} was not sent"))?;
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let said = format!("sent {name} to {} ({bytes} bytes; {})", sink.shown, labels.join(", "));
-        println!("{}", crate::clean(&said));
+        crate::print(&format!("{}\n", crate::clean(&said)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

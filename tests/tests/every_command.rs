@@ -270,6 +270,27 @@ fn a_closed_pipe_is_no_reason_to_complain() {
     }
 }
 
+/// Of what asks a store, as of all else: a text for another program that ends early, and for a disk that is full.
+#[test]
+fn sql_for_a_store_survives_a_closed_pipe_and_a_full_disk() {
+    let store = tempfile::tempdir().expect("a temporary folder can be made");
+    let ask = |out: Stdio| {
+        let mut command = Command::new(heaptrace());
+        command.args(["fleet", "sql"]).arg(store.path()).args(["top", "--without-tables"]);
+        command.stdout(out).stderr(Stdio::piped()).spawn().expect("heaptrace can be started")
+    };
+    let mut child = ask(Stdio::piped());
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it can be opened");
+    let output = ask(full.into()).wait_with_output().expect("it ends");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said, "heaptrace: cannot write standard output: No space left on device (os error 28)\n");
+}
+
 /// What `heaptrace-fleet` does is a part of the command line like any other.
 #[test]
 fn completions_and_manual_pages_know_what_the_program_beside_can() {

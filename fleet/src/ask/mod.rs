@@ -138,16 +138,11 @@ impl Where {
 
     /// Prints an answer, as JSON or for people.
     fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
-        use std::io::Write;
         let mut out = if self.json { serde_json::to_string_pretty(answer)? } else { text(answer) };
         if !out.ends_with('\n') {
             out.push('\n');
         }
-        match std::io::stdout().lock().write_all(out.as_bytes()) {
-            // The reader has closed the pipe.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            other => Ok(other?),
-        }
+        crate::print(&out)
     }
 }
 

@@ -85,7 +85,7 @@ pub async fn run(args: FleetPageArgs) -> Result<()> {
         .route("/style.css", get(|| async { ([(header::CONTENT_TYPE, "text/css")], STYLE) }))
         .layer(middleware::from_fn(guard))
         .with_state(Arc::clone(&state));
-    println!("{recordings} recordings at http://{}", socket.local_addr()?);
+    crate::print(&format!("{recordings} recordings at http://{}\n", socket.local_addr()?))?;
     tokio::select! {
         done = axum::serve(socket, router) => done?,
         () = crate::collect::stopped() => {}

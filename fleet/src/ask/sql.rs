@@ -104,8 +104,7 @@ pub async fn run(args: FleetSqlArgs) -> Result<()> {
     };
     let text = args.question.text().trim_end().replace("METRIC_bytes", column).replace("FIRST_FRAME", first);
     out.push_str(&text.replace("ROWS", &args.rows.to_string()));
-    println!("{out};");
-    Ok(())
+    crate::print(&format!("{out};\n"))
 }
 
 /// The store as the engine names it.

@@ -532,9 +532,9 @@ pub async fn run(args: StatusArgs) -> Result<ExitCode> {
     let remote = Remote::new(&super::send::url_of(&args.address), &args.remote)?;
     let answer = remote.ask(reqwest::Method::GET, "/v1/status", bytes::Bytes::new()).await?;
     if args.json {
-        println!("{}", String::from_utf8_lossy(&answer).trim_end());
+        crate::print(&format!("{}\n", String::from_utf8_lossy(&answer).trim_end()))?;
     } else {
-        print!("{}", text_of(&serde_json::from_slice(&answer)?));
+        crate::print(&text_of(&serde_json::from_slice(&answer)?))?;
     }
     Ok(ExitCode::SUCCESS)
 }
