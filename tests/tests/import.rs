@@ -176,6 +176,27 @@ fn all_versions_compressed_or_piped_are_opened() {
     assert_eq!(number(&json(&["info"], &piped), "/leaked/count"), 2);
 }
 
+/// Neither its source nor a recording can be made again.
+#[test]
+fn an_import_replaces_no_recording() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let theirs = folder.path().join("theirs");
+    std::fs::write(&theirs, VERSION_3).expect("it can be written");
+    let ours = folder.path().join("ours.dat");
+    import(&theirs, &ours);
+    let linked = folder.path().join("linked");
+    std::os::unix::fs::symlink(&theirs, &linked).expect("a link can be made");
+    let before = [&theirs, &ours].map(|path| std::fs::read(path).expect("it can be read"));
+    for target in [&theirs, &linked, &ours] {
+        let refused = Command::new(heaptrace()).arg("import").arg(&theirs).arg("-o").arg(target).output();
+        let refused = refused.expect("it can be started");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert_eq!(said, format!("heaptrace: {} is a recording; name another file\n", target.display()));
+        assert_eq!(before, [&theirs, &ours].map(|path| std::fs::read(path).expect("it can be read")));
+    }
+}
+
 #[test]
 fn what_is_no_recording_is_refused_in_a_sentence() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use super::output::OutputArgs;
+use super::output::{self, OutputArgs};
 use super::units;
 use tracehound_format::meta::EndReason;
 use tracehound_imports::heaptrack;
@@ -22,7 +22,7 @@ pub struct ImportArgs {
     /// A recording of heaptrack (.gz, .zst, or plain); - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The converted recording
+    /// The converted recording; nothing that is a recording is replaced
     #[arg(short, long, value_name = "OUT.dat")]
     output: PathBuf,
 }
@@ -30,6 +30,8 @@ pub struct ImportArgs {
 /// Writes the recording and its names.
 pub fn run(args: &ImportArgs) -> Result<()> {
     let name = args.file.display();
+    output::spare_recording(&args.output)?;
+    output::spare_source(&args.output, &args.file)?;
     let input: Box<dyn Read> = if args.file.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {

@@ -101,15 +101,23 @@ impl OutputArgs {
 }
 
 /// Refuses a path that has a recording.
-fn spare_recording(path: &Path) -> Result<()> {
+pub fn spare_recording(path: &Path) -> Result<()> {
     let mut start = [0; MAGIC.len()];
     let is_recording = fs::metadata(path).is_ok_and(|meta| meta.is_file())
         && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
         && start == MAGIC;
-    if is_recording {
-        return Err(Misuse(format!("{} is a recording; name another file", path.display())).into());
-    }
-    Ok(())
+    if is_recording { Err(is_a_recording(path)) } else { Ok(()) }
+}
+
+/// Refuses the file that a recording of another tool is read from.
+pub fn spare_source(path: &Path, source: &Path) -> Result<()> {
+    let same = fs::metadata(path).is_ok_and(|meta| meta.is_file())
+        && fs::canonicalize(path).is_ok_and(|path| fs::canonicalize(source).is_ok_and(|source| path == source));
+    if same { Err(is_a_recording(path)) } else { Ok(()) }
+}
+
+fn is_a_recording(path: &Path) -> anyhow::Error {
+    Misuse(format!("{} is a recording; name another file", path.display())).into()
 }
 
 impl Write for OutputArgs {
