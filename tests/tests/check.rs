@@ -19,6 +19,10 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 fn file_of(traced: &Traced) -> String {
     traced.recording().display().to_string()
 }
@@ -112,7 +116,7 @@ fn options_alone_are_limits() {
     assert_eq!(code(&["--max-temporary", "10%"]), Some(1));
     assert_eq!(code(&["--max-block", "99999"]), Some(1));
     assert_eq!(code(&["--max-allocations", "32"]), Some(0));
-    assert_eq!(code(&["--max-leaked", "0", "--suppressions", "/nonexistent"]), Some(1));
+    assert_eq!(code(&["--max-leaked", "0", "--suppressions", "/nonexistent"]), Some(2), "no limit is exceeded");
     assert_eq!(code(&[]), Some(2), "no limit");
     assert_eq!(code(&["--max-leaked", "much"]), Some(2));
     // Suppressed leaks do not count, and JSON says what was measured.
@@ -142,10 +146,76 @@ fn a_baseline_is_a_recording_or_what_was_measured() {
     assert_eq!(compare("main.json", &worse).status.code(), Some(1));
     std::fs::write(folder.join("info.json"), before.info().to_string()).expect("it can be written");
     assert_eq!(compare("info.json", &same).status.code(), Some(0));
-    std::fs::write(folder.join("other.json"), "{\"schema\":\"heaptrace.top/1\"}").expect("it can be written");
-    let refused = compare("other.json", &same);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("no baseline"), "{refused:?}");
+}
+
+/// Exit code 1 is for limits that are exceeded.
+#[test]
+fn what_is_no_baseline_is_wrong_usage() {
+    let traced = server(&["3"]);
+    let folder = traced.folder.path();
+    let file = file_of(&traced);
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("it can be written");
+    write("other.json", "{\"schema\":\"heaptrace.top/1\"}");
+    write("bare.json", "{}");
+    write("cut.json", "{\"schema\":");
+    write("letter", "Dear reader");
+    let made = check(folder, &["--max-peak", "1g", "--evidence", "two.json", &file, &file]);
+    assert!(made.status.success(), "{made:?}");
+    for (baseline, words) in [
+        ("other.json", "other.json is no baseline: its schema is heaptrace.top/1, not heaptrace.check/1"),
+        ("bare.json", "bare.json is no baseline: it has no schema"),
+        ("cut.json", "cut.json is no baseline: it is no JSON"),
+        ("two.json", "two.json is no baseline: it is of several recordings"),
+        ("letter", "letter"),
+        ("nosuch", "cannot read nosuch: No such file"),
+    ] {
+        let refused = check(folder, &["--baseline", baseline, &file]);
+        let said = errors(&refused);
+        assert!(said.contains(words) && said.lines().count() == 1, "{said}");
+        assert_eq!(refused.status.code(), Some(2), "{baseline}: {said}");
+    }
+    write("races.supp", "race:foo\n");
+    let refused = check(folder, &["--max-peak", "1g", "--suppressions", "races.supp", &file]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+#[test]
+fn what_is_suppressed_is_on_both_sides_of_a_comparison_or_on_none() {
+    let (before, worse) = (server(&["5", "3000"]), server(&["5", "6000"]));
+    let folder = before.folder.path();
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("it can be written");
+    write("known.supp", "leak:forget_*\n");
+    write("info.json", &before.info().to_string());
+    let compare = |args: &[&str], traced: &Traced| {
+        check(folder, &[&["--suppressions", "known.supp", "--tolerance", "10%"], args, &[&file_of(traced)]].concat())
+    };
+    let same = compare(&["--baseline", "info.json"], &before);
+    assert_eq!(same.status.code(), Some(0), "{same:?}");
+    let failed = text(&compare(&["--baseline", "info.json"], &worse));
+    assert!(
+        failed.contains("FAIL leaked  5.86 KiB were never freed, suppressed ones included, of 3.22 KiB"),
+        "{failed}"
+    );
+    assert!(failed.contains("forget_session"), "{failed}");
+
+    // C++'s library keeps a block by design.
+    let plain = trace(compile("exported.cpp", &["-O2"]), &[], &[]);
+    let file = file_of(&plain);
+    for (made, asked) in [(&[][..], &["--no-builtin-suppressions"][..]), (&["--no-builtin-suppressions"], &[])] {
+        let evidence = check(folder, &[&["--max-peak", "1g", "--evidence", "own.json", &file], made].concat());
+        assert!(evidence.status.success(), "{evidence:?}");
+        let own: Value = serde_json::from_slice(&std::fs::read(folder.join("own.json")).unwrap()).expect("JSON");
+        assert_eq!(number(&own, "/measured/suppressed_bytes") > 0, made.is_empty(), "{own}");
+        let output = check(folder, &[&["--baseline", "own.json", "--tolerance", "0%", &file], asked].concat());
+        assert_eq!(output.status.code(), Some(0), "{made:?} {asked:?}: {}", text(&output));
+    }
+
+    // Another program's figures are compared, but not in silence.
+    let output = check(folder, &["--baseline", &file_of(&before), &file]);
+    let said = errors(&output);
+    assert!(said.contains(" is of checked-c") && said.contains(" is of exported-cpp"), "{said}");
+    let output = check(folder, &["--baseline", "info.json", &file_of(&worse)]);
+    assert_eq!(errors(&output), "", "the same program");
 }
 
 #[test]

@@ -40,6 +40,9 @@ pub struct Budget {
     pub peak: Option<ByteSize>,
     /// Bytes that live at the end.
     pub leaked: Option<ByteSize>,
+    /// Bytes that live at the end, suppressed ones included: of baselines alone.
+    #[serde(skip)]
+    pub leaked_in_all: Option<ByteSize>,
     /// Part of the allocations that is temporary.
     pub temporary: Option<Percent>,
     /// Bytes of one block.

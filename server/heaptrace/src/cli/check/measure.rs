@@ -1,7 +1,7 @@
 //! Figures that limits are compared with, and the evidence for each.
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tracehound_api::pins::{PinGroup, PinRow};
 use tracehound_api::{Frame, Metric};
 use tracehound_index::What;
@@ -25,6 +25,10 @@ pub struct CheckReport {
     pub schema: &'static str,
     /// The recording, as it was named.
     pub file: String,
+    /// Path of the program.
+    pub executable: String,
+    /// What libc and ld.so keep by design was among the suppressions.
+    pub builtin_suppressions: bool,
     /// All checks passed.
     pub passed: bool,
     /// The recording has ended in an orderly way and nothing is known to be missing; else peak and allocations are lower
@@ -40,7 +44,7 @@ pub struct CheckReport {
 }
 
 /// The figures that a baseline has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Measured {
     /// Live bytes at the peak.
     pub peak_bytes: u64,
@@ -128,16 +132,22 @@ impl LimitUnit {
 /// A recording being checked.
 pub struct Subject<'a> {
     opened: &'a OpenRecording,
+    builtin_suppressions: bool,
     leaks: tracehound_api::leaks::Leaks,
     info: tracehound_api::info::Info,
 }
 
 impl<'a> Subject<'a> {
-    /// Looks at a recording.
-    pub fn new(opened: &'a OpenRecording, suppress: Vec<Suppression>) -> Result<Self> {
+    /// Looks at a recording; whether the built-in suppressions are among them is noted in its report.
+    pub fn new(opened: &'a OpenRecording, suppress: Vec<Suppression>, builtin_suppressions: bool) -> Result<Self> {
         let params = leaks::LeaksParams { suppress, ..leaks::LeaksParams::default() };
         let leaks = leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
-        Ok(Self { opened, leaks, info: info::run(&opened.trace) })
+        Ok(Self { opened, builtin_suppressions, leaks, info: info::run(&opened.trace) })
+    }
+
+    /// Path of the program.
+    pub fn executable(&self) -> &str {
+        &self.info.process.executable
     }
 
     /// The figures that baselines have.
@@ -163,6 +173,8 @@ impl<'a> Subject<'a> {
         Ok(CheckReport {
             schema: "heaptrace.check/1",
             file: self.opened.path.clone(),
+            executable: self.executable().to_owned(),
+            builtin_suppressions: self.builtin_suppressions,
             passed: checks.iter().all(|check| check.passed),
             complete: self.info.complete,
             missing: self.opened.shortfall(),
@@ -190,6 +202,13 @@ impl<'a> Subject<'a> {
             let words = format!("# {}, of @", self.not_freed());
             let check = compare("leaked", m.leaked_bytes, LimitUnit::Bytes, &limit, &words);
             checks.push(self.with(check, || Ok(self.leaking(|_| true)))?);
+        }
+        if let Some(max) = budget.leaked_in_all {
+            let limit = Limit { max: max.0, source: source.to_owned() };
+            let words = format!("# {}, suppressed ones included, of @", self.not_freed());
+            let all = m.leaked_bytes.saturating_add(m.suppressed_bytes);
+            let check = compare("leaked", all, LimitUnit::Bytes, &limit, &words);
+            checks.push(self.with(check, || self.sums(Metric::Leaked, LimitUnit::Bytes, &Filter::default()))?);
         }
         if let Some(max) = budget.temporary {
             let measured = (u128::from(m.temporary) * 10_000).checked_div(u128::from(m.allocations)).unwrap_or(0);

@@ -1,11 +1,12 @@
 //! `heaptrace check`: whether a recording keeps its limits, with the evidence; for continuous integration.
 
+mod baseline;
 mod budget;
 mod measure;
 mod outputs;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -16,8 +17,9 @@ use super::leaks::SuppressionFiles;
 use super::output::OutputArgs;
 use super::terminal::{self, ColorChoice, Style};
 use super::{Misuse, Unread, open};
+use baseline::Baseline;
 use budget::{Budget, ByteSize, Percent};
-use measure::{CheckReport, Measured, Subject};
+use measure::{CheckReport, Subject};
 
 /// Check recordings against limits, and show the backtraces that exceed them; exit code 1 if a limit is exceeded.
 ///
@@ -84,14 +86,19 @@ pub struct CheckArgs {
 /// Checks, reports, and says by the exit code how it went.
 pub fn run(args: &CheckArgs, color: ColorChoice) -> Result<ExitCode> {
     let given = suppressions(args)?;
-    let limits = limits(args, &given)?;
+    let baseline = args.baseline.as_deref().map(|path| Baseline::read(path, args, &given)).transpose()?;
+    let limits = limits(args, baseline.as_ref())?;
     let mut reports = Vec::new();
     let mut unread = Unread::new(args.files.len());
     for file in &args.files {
         let Some(opened) = unread.unless(open::open_among(file, &args.files))? else { continue };
         let mut suppress = given.clone();
         suppress.extend(args.suppressions.of_program(&opened));
-        reports.push(Subject::new(&opened, suppress)?.report(&limits)?);
+        let report = Subject::new(&opened, suppress, !args.no_builtin_suppressions)?.report(&limits)?;
+        if let Some(baseline) = &baseline {
+            baseline.tell_of_another(&report);
+        }
+        reports.push(report);
     }
     let passed = reports.iter().all(|report| report.passed);
 
@@ -134,7 +141,8 @@ fn document(reports: &[CheckReport]) -> Value {
 }
 
 fn suppressions(args: &CheckArgs) -> Result<Vec<suppress::Suppression>> {
-    let mut all = args.suppressions.read()?;
+    // Nothing was checked then: that is no limit that is exceeded.
+    let mut all = args.suppressions.read().map_err(|error| Misuse(format!("{error:#}")))?;
     if !args.no_builtin_suppressions {
         all.extend(suppress::built_in());
     }
@@ -142,7 +150,7 @@ fn suppressions(args: &CheckArgs) -> Result<Vec<suppress::Suppression>> {
 }
 
 /// Everything that limits: options, the budget file, the baseline.
-fn limits(args: &CheckArgs, suppress: &[suppress::Suppression]) -> Result<Vec<(Budget, String)>> {
+fn limits(args: &CheckArgs, baseline: Option<&Baseline>) -> Result<Vec<(Budget, String)>> {
     let mut limits = Vec::new();
     let options = [
         ("--max-peak", Budget { peak: args.max_peak, ..Budget::default() }, args.max_peak.is_some()),
@@ -166,12 +174,12 @@ fn limits(args: &CheckArgs, suppress: &[suppress::Suppression]) -> Result<Vec<(B
     if let Some(path) = &args.budget {
         limits.push((budget::read(path)?, path.display().to_string()));
     }
-    if let Some(path) = &args.baseline {
-        limits.push((baseline(path, args, suppress)?, format!("baseline {}", path.display())));
+    if let (Some(path), Some(baseline)) = (&args.baseline, baseline) {
+        limits.push((baseline.budget(args.tolerance), format!("baseline {}", path.display())));
     }
     let empty = |budget: &Budget| {
-        let figures =
-            [budget.peak, budget.leaked, budget.largest, budget.rss, budget.pinned].iter().all(Option::is_none);
+        let figures = [budget.peak, budget.leaked, budget.leaked_in_all, budget.largest, budget.rss, budget.pinned];
+        let figures = figures.iter().all(Option::is_none);
         let lists = budget.leaks.is_empty() && budget.modules.is_empty() && budget.marks.is_empty();
         figures && lists && budget.temporary.is_none() && budget.allocations.is_none()
     };
@@ -181,69 +189,4 @@ fn limits(args: &CheckArgs, suppress: &[suppress::Suppression]) -> Result<Vec<(B
         return Err(Misuse(why).into());
     }
     Ok(limits)
-}
-
-/// Limits from an earlier run. Allocations are only compared where the baseline says them.
-fn baseline(path: &Path, args: &CheckArgs, suppress: &[suppress::Suppression]) -> Result<Budget> {
-    let name = path.display();
-    let before = match from_json(path)? {
-        Some(measured) => measured,
-        None => {
-            let opened = open::open(path)?;
-            let mut suppress = suppress.to_vec();
-            suppress.extend(args.suppressions.of_program(&opened));
-            Subject::new(&opened, suppress)?.measured()
-        }
-    };
-    let tolerated = |value: u64| {
-        let more = (value as f64 * args.tolerance.0 / 100.0).ceil() as u64;
-        value.saturating_add(more)
-    };
-    let share = if before.allocations == 0 {
-        0.0
-    } else {
-        before.temporary as f64 * 100.0 / before.allocations as f64 * (1.0 + args.tolerance.0 / 100.0)
-    };
-    if before == (Measured { peak_bytes: 0, leaked_bytes: 0, suppressed_bytes: 0, allocations: 0, temporary: 0 }) {
-        crate::tell!("heaptrace: the baseline {name} has no allocations");
-    }
-    Ok(Budget {
-        peak: Some(ByteSize(tolerated(before.peak_bytes))),
-        leaked: Some(ByteSize(tolerated(before.leaked_bytes))),
-        allocations: Some(tolerated(before.allocations)),
-        temporary: Some(Percent(share.min(100.0))),
-        ..Budget::default()
-    })
-}
-
-/// The figures in a JSON document; nothing if the file is none.
-fn from_json(path: &Path) -> Result<Option<Measured>> {
-    let name = path.display();
-    let mut start = [0; 1];
-    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read {name}"))?;
-    if io::Read::read(&mut file, &mut start).with_context(|| format!("cannot read {name}"))? == 0 || start[0] != b'{' {
-        return Ok(None);
-    }
-    let text = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
-    let document: Value = serde_json::from_slice(&text).with_context(|| format!("{name} is no JSON"))?;
-    let number = |pointer: &str| {
-        let value = document.pointer(pointer).and_then(Value::as_u64);
-        value.with_context(|| format!("{name} has no number at {pointer}"))
-    };
-    match document["schema"].as_str() {
-        Some("heaptrace.check/1") => {
-            let measured = serde_json::from_value(document["measured"].clone());
-            Ok(Some(measured.with_context(|| format!("{name} has no figures"))?))
-        }
-        Some("heaptrace.info/1") => Ok(Some(Measured {
-            peak_bytes: number("/peak/bytes")?,
-            leaked_bytes: number("/leaked/bytes")?,
-            suppressed_bytes: 0,
-            allocations: number("/allocations/count")?,
-            temporary: number("/temporary/count")?,
-        })),
-        other => {
-            anyhow::bail!("{name} is no baseline: its schema is {other:?}, not heaptrace.check/1 or heaptrace.info/1")
-        }
-    }
 }
