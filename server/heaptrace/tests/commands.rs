@@ -244,6 +244,41 @@ fn several_recordings_are_one_document() {
 }
 
 #[test]
+fn answers_about_several_recordings_name_each() {
+    let folder = folder_with_sample();
+    std::fs::copy(folder.path().join("app.dat"), folder.path().join("b.dat")).unwrap();
+    let text = |arguments: &[&str]| {
+        let output = heaptrace(folder.path(), arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for command in [
+        "leaks",
+        "top",
+        "sites",
+        "threads",
+        "churn",
+        "contexts",
+        "lifetimes",
+        "memory",
+        "pins",
+        "map",
+        "info",
+        "summary",
+    ] {
+        let alone = text(&[command, "app.dat"]);
+        let names_itself = matches!(command, "info" | "summary");
+        let named = |file: &str| match names_itself {
+            true => alone.replace("app.dat", file),
+            false => format!("{file}\n{alone}"),
+        };
+        assert_eq!(alone.contains("app.dat"), names_itself, "{alone}");
+        let both = text(&[command, "app.dat", "b.dat"]);
+        assert_eq!(both, format!("{}\n{}", named("app.dat"), named("b.dat")), "{command}");
+    }
+}
+
+#[test]
 fn one_of_several_that_cannot_be_read_is_left_out() {
     let folder = folder_with_sample();
     std::fs::write(folder.path().join("empty.dat"), b"").unwrap();

@@ -8,7 +8,7 @@ use tracehound_api::info::{Capture, End, Info, Recorder, Stacks};
 use super::args::Files;
 use super::terminal::{ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, count, duration};
-use super::{Shortfall, for_each, terminal};
+use super::{FileName, Shortfall, for_each, terminal};
 
 /// Show what was recorded: program, counts, peak, leaks, and how far the recording can be trusted.
 #[derive(Debug, clap::Args)]
@@ -25,6 +25,7 @@ pub fn run(args: &InfoArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
     for_each(
         &args.files,
+        FileName::InAnswer,
         Shortfall::InAnswer,
         &mut terminal::stdout(),
         |opened| Ok(tracehound_audit::info(&opened.trace, &opened.symbols)),

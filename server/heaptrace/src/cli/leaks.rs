@@ -12,7 +12,7 @@ use super::args::{Files, Filters, WindowArgs};
 use super::open::OpenRecording;
 use super::terminal::{ColorChoice, Style, TextRole, clean, width};
 use super::units::{bytes, duration, percent, plural, signed_bytes};
-use super::{Shortfall, for_each, interrupt, misuse, stack, terminal};
+use super::{FileName, Shortfall, for_each, interrupt, misuse, stack, terminal};
 use tracehound_audit::suppressions;
 
 /// Show what was never freed, by the backtrace that allocated it.
@@ -111,6 +111,7 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
         leaks::LeaksParams { window, filter, suppress, show_suppressed: args.show_suppressed, limit, functions: 0 };
     for_each(
         &args.files,
+        FileName::Tell(style),
         Shortfall::Tell(style),
         &mut terminal::stdout(),
         |opened| {

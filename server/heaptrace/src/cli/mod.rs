@@ -263,9 +263,19 @@ enum Shortfall {
     InAnswer,
 }
 
+/// Whether the answer about one recording of several begins with the recording's name.
+#[derive(Clone, Copy)]
+enum FileName {
+    /// A line is printed, in this style.
+    Tell(terminal::Style),
+    /// No line is printed: the answer itself has the name.
+    InAnswer,
+}
+
 /// Asks every recording, and prints the answers: as they come, or as one JSON document. Several answers are a list.
 fn for_each<T: Serialize>(
     files: &args::Files,
+    name: FileName,
     shortfall: Shortfall,
     out: &mut dyn Write,
     ask: impl Fn(&OpenRecording) -> Result<T>,
@@ -281,6 +291,9 @@ fn for_each<T: Serialize>(
             if !std::mem::take(&mut is_first) {
                 writeln!(out)?;
                 out.flush()?;
+            }
+            if let (FileName::Tell(style), 2..) = (name, files.files.len()) {
+                writeln!(out, "{}", style.paint(terminal::TextRole::Strong, terminal::clean(&opened.path)))?;
             }
             print(&answer, &opened, out)?;
             if let (Some(shortfall), Shortfall::Tell(style)) = (opened.shortfall(), shortfall) {
@@ -348,6 +361,7 @@ fn answer_each<'t, P, T: Serialize>(
     let style = terminal::Style::of_stdout(color);
     for_each(
         files,
+        FileName::Tell(style),
         Shortfall::Tell(style),
         &mut terminal::stdout(),
         |opened| {

@@ -15,7 +15,7 @@ use super::args::Files;
 use super::open::OpenRecording;
 use super::terminal::{ColorChoice, Style, TextRole, clean, truncate};
 use super::units::{bytes, count, duration, percent, plural};
-use super::{Shortfall, for_each, interrupt, leaks, misuse, stack, terminal};
+use super::{FileName, Shortfall, for_each, interrupt, leaks, misuse, stack, terminal};
 
 /// Show the peak and its holders, leaks and growth, and temporary allocations, on one screen.
 #[derive(Debug, clap::Args)]
@@ -51,9 +51,14 @@ const ROWS: usize = 5;
 /// Prints the summaries.
 pub fn run(args: &SummaryArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
-    for_each(&args.files, Shortfall::Tell(style), &mut terminal::stdout(), ask, |summary, opened, out| {
-        print(summary, &opened.path, style, out)
-    })
+    for_each(
+        &args.files,
+        FileName::InAnswer,
+        Shortfall::Tell(style),
+        &mut terminal::stdout(),
+        ask,
+        |summary, opened, out| print(summary, &opened.path, style, out),
+    )
 }
 
 /// Asks.

@@ -20,7 +20,7 @@ use super::open::OpenRecording;
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, duration};
-use super::{Misuse, Shortfall, for_each, interrupt, misuse, terminal};
+use super::{FileName, Misuse, Shortfall, for_each, interrupt, misuse, terminal};
 use allocators::{Candidate, Family};
 
 /// Replay the recorded calls with other allocators, and show how much memory they would have taken.
@@ -92,6 +92,7 @@ pub fn run(args: &ReplayArgs, color: ColorChoice) -> Result<()> {
         args.allocator.iter().map(|name| Candidate::named(name, &settings)).collect::<Result<_>>()?;
     for_each(
         &args.files,
+        FileName::Tell(style),
         Shortfall::Tell(style),
         &mut terminal::stdout(),
         |opened| {
