@@ -137,6 +137,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_filter_has_its_row_in_the_document() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/http-api.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        let table = document.split("**Filters**").nth(1).unwrap().split("Transforms, with").next().unwrap();
+        for parameter in <Filters as utoipa::IntoParams>::into_params(|| None) {
+            let name = format!("`{}`", parameter.name);
+            let is_first = |line: &str| line.split('|').nth(1).is_some_and(|cell| cell.contains(&name));
+            assert!(table.lines().any(is_first), "docs/http-api.md has no row for {name}");
+        }
+    }
+
+    #[test]
     fn enumerations_go_by_their_wire_names() {
         assert_eq!(Metric::from_text("temporary"), Ok(Metric::Temporary));
         assert!(Metric::from_text("Live").unwrap_err().contains("`live`, `peak`"));
