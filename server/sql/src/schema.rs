@@ -176,7 +176,7 @@ pub const RECORDINGS: SqlTable = SqlTable {
         text("started_at", "RFC 3339"),
         integer("duration_ns", "length"),
         integer("complete", "1: nothing is known to be missing"),
-        text("end", "`exit`, `exec`, `killed`, `stopped`, `running`, `disk_full`, `unknown`"),
+        text("end", "`exit`, `exec`, `killed`, `stopped`, `detached`, `running`, `disk_full`, `unknown`"),
         integer("lost", "events known to be missing"),
         integer("allocations", "blocks allocated"),
         integer("allocated_bytes", "their bytes"),
@@ -511,5 +511,24 @@ impl SqlTable {
             .collect();
         // Names and types are literals above, without zeros.
         CString::new(format!("CREATE TABLE x({})", columns.join(","))).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracehound_api::info::End;
+
+    use super::*;
+
+    #[test]
+    fn every_end_of_a_recording_is_listed() {
+        let column = RECORDINGS.columns.iter().find(|column| column.name == "end").unwrap();
+        let listed: Vec<&str> = column.about.split(", ").map(|value| value.trim_matches('`')).collect();
+        let all = [End::Running, End::Exit, End::Exec, End::Killed, End::Stopped, End::Detached, End::DiskFull];
+        for end in all.into_iter().chain([End::Unknown]) {
+            let name = serde_json::to_value(end).unwrap();
+            assert!(listed.iter().any(|value| name == *value), "{name} is not in {listed:?}");
+        }
+        assert_eq!(listed.len(), all.len() + 1);
     }
 }
