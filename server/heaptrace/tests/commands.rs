@@ -231,6 +231,17 @@ fn misuse_is_exit_code_2() {
 }
 
 #[test]
+fn a_mistake_in_the_configuration_is_said_with_its_line() {
+    let folder = folder_with_sample();
+    std::fs::write(folder.path().join("heaptrace.toml"), "color = 'never'\nbroken = [\n").unwrap();
+    let output = heaptrace(folder.path(), &["top", "app.dat"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("heaptrace: heaptrace.toml is no configuration: line 2: unclosed array"), "{said}");
+    assert!(said.lines().count() == 1 && !said.contains("\\n"), "{said}");
+}
+
+#[test]
 fn several_recordings_are_one_document() {
     let folder = folder_with_sample();
     std::fs::copy(folder.path().join("app.dat"), folder.path().join("b.dat")).unwrap();

@@ -50,8 +50,15 @@ fn read() -> Result<Option<(PathBuf, Table)>> {
         }
     };
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let table = text.parse::<Table>().map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
+    let wrong = |error| Misuse(format!("{} is no configuration: {}", path.display(), mistake(&text, &error)));
+    let table = text.parse::<Table>().map_err(wrong)?;
     Ok(Some((path, table)))
+}
+
+/// What is wrong with a TOML file, and in which line.
+pub fn mistake(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+    format!("line {line}: {}", error.message().trim_end().replace('\n', ", "))
 }
 
 fn apply(

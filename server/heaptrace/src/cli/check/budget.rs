@@ -31,6 +31,7 @@ use serde::Deserialize;
 use tracehound_query::{Filter, parse_size};
 
 use crate::cli::Misuse;
+use crate::cli::config::mistake;
 
 /// All limits.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -181,10 +182,7 @@ impl TryFrom<String> for Pattern {
 pub fn read(path: &Path) -> Result<Budget> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| Misuse(format!("cannot read {name}: {error}")))?;
-    toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
-        Misuse(format!("{name} is no budget: line {line}: {}", error.message())).into()
-    })
+    toml::from_str(&text).map_err(|error| Misuse(format!("{name} is no budget: {}", mistake(&text, &error))).into())
 }
 
 #[cfg(test)]
