@@ -267,9 +267,10 @@ impl AllocationPage<'_> {
                 let origin = trace.columns().alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX);
                 trace.thread_id(trace.origin(origin).thread).into()
             }
-            AllocationSort::FreeThread => trace.free_of(row).map_or(0, |free| {
+            // Blocks that were never freed come last, as in an order by the time of the free.
+            AllocationSort::FreeThread => trace.free_of(row).map_or(u64::MAX, |free| {
                 let origin = trace.columns().free_origin.get(free as usize).copied().unwrap_or(u32::MAX);
-                u64::from(trace.thread_id(trace.origin(origin).thread)) + 1
+                trace.thread_id(trace.origin(origin).thread).into()
             }),
             AllocationSort::Function => {
                 self.names.get(trace.site_amount(row).0 as usize).copied().unwrap_or(u32::MAX).into()

@@ -19,7 +19,7 @@ use tracehound_index::{Cancel, Trace};
 use super::Result;
 use super::amounts::{Signed, SumKey, SumQuery};
 use super::filter::{Filter, Selection};
-use super::sorting::SortKeys;
+use super::sorting::{SortKeys, or_last};
 use super::window::{Resolved, Window};
 
 /// Parameters of the query.
@@ -244,6 +244,6 @@ fn chain_of(row: &ChurnRow) -> Option<u64> {
     row.longest.as_ref().map(|chain| chain.moved_bytes)
 }
 
-fn source_of(row: &ChurnRow) -> (Option<&String>, Option<u32>) {
-    (row.file.as_ref().or(row.module.as_ref()), row.line)
+fn source_of(row: &ChurnRow) -> impl Ord {
+    (or_last(row.file.as_ref().or(row.module.as_ref())), row.line)
 }

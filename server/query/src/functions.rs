@@ -10,7 +10,7 @@ use super::filter::Filter;
 use super::filter_functions::identity_of;
 use super::node_sums::{self, NodeSums};
 use super::size_classes;
-use super::sorting::SortKeys;
+use super::sorting::{SortKeys, or_last};
 use super::stacks;
 use super::value_tree::ValueTree;
 use super::window::Window;
@@ -111,8 +111,8 @@ pub fn run(
             FunctionSort::Name if params.by == GroupBy::SizeClass => smallest_size(a).cmp(&smallest_size(b)),
             FunctionSort::Name => a.name.cmp(&b.name),
             FunctionSort::Other => b.flat_other.cmp(&a.flat_other),
-            FunctionSort::Module => a.module.cmp(&b.module),
-            FunctionSort::Source => (&a.file, a.line).cmp(&(&b.file, b.line)),
+            FunctionSort::Module => or_last(a.module.as_ref()).cmp(&or_last(b.module.as_ref())),
+            FunctionSort::Source => (or_last(a.file.as_ref()), a.line).cmp(&(or_last(b.file.as_ref()), b.line)),
         });
         let order = by_keys
             .then_with(|| (b.flat, b.cum).cmp(&(a.flat, a.cum)))

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::amounts::{SumKey, SumQuery, Sums};
 use super::filter::{Filter, Selection};
 use super::own_frames::OwnFrames;
-use super::sorting::SortKeys;
+use super::sorting::{SortKeys, or_last};
 use super::timeline::peak;
 use super::window::{Resolved, Window};
 use super::{QueryError, Result, freeing, leaks, lifetimes, site_handle, sizes, stacks, timeline, trend};
@@ -208,6 +208,10 @@ impl SiteTexts {
             source: (frame.file.or(frame.module), line),
         }
     }
+
+    fn place(&self) -> impl Ord {
+        (or_last(self.source.0.as_ref()), self.source.1)
+    }
 }
 
 /// Lists sites with an event in the window, or something live at its end.
@@ -241,7 +245,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &SitesParams, 
         let (a_texts, b_texts) = (texts.get(&a), texts.get(&b));
         let order = params.sort.compare(|column| match column {
             SiteSort::Name => a_texts.map(|texts| &texts.name).cmp(&b_texts.map(|texts| &texts.name)),
-            SiteSort::Source => a_texts.map(|texts| &texts.source).cmp(&b_texts.map(|texts| &texts.source)),
+            SiteSort::Source => a_texts.map(SiteTexts::place).cmp(&b_texts.map(SiteTexts::place)),
             _ => columns.key(column, b as usize).total_cmp(&columns.key(column, a as usize)),
         });
         (if params.ascending { order.reverse() } else { order }).then(a.cmp(&b))

@@ -55,9 +55,21 @@ impl<T: Default> Default for SortKeys<T> {
     }
 }
 
+/// A column's value to compare by: rows that have none come last in the column's usual order.
+pub fn or_last<T: Ord>(value: Option<T>) -> (bool, Option<T>) {
+    (value.is_none(), value)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::SortKeys;
+    use super::{SortKeys, or_last};
+
+    #[test]
+    fn what_has_no_value_comes_last() {
+        let mut rows = [Some("b"), None, Some("a")];
+        rows.sort_by_key(|&row| or_last(row));
+        assert_eq!(rows, [Some("a"), Some("b"), None]);
+    }
 
     #[test]
     fn the_next_column_decides_among_equals_of_the_first() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tracehound_api::functions::GroupBy;
+use tracehound_api::functions::{FunctionRow, GroupBy};
 use tracehound_api::pins::PinUnit;
 use tracehound_api::{Metric, Unit};
 use tracehound_index::Trace;
@@ -272,7 +272,10 @@ pub fn churn_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     let chains: Vec<Option<u64>> =
         sorted(churn::ChurnSort::Chain).iter().map(|row| row.longest.map(|chain| chain.moved_bytes)).collect();
     assert!(chains.is_sorted_by(|a, b| a >= b), "{chains:?}");
-    let place = |row: &tracehound_api::churn::ChurnRow| (row.file.clone().or(row.module.clone()), row.line);
+    let place = |row: &tracehound_api::churn::ChurnRow| {
+        let source = row.file.clone().or(row.module.clone());
+        (source.is_none(), source, row.line)
+    };
     assert!(sorted(churn::ChurnSort::Source).iter().map(place).is_sorted());
 }
 
@@ -324,6 +327,16 @@ pub fn functions_agree(
         };
         functions::run(trace, &Names, &params, &no()).unwrap()
     };
+    // Rows that have no module, or no file, come last.
+    for (sort, text) in [
+        (functions::FunctionSort::Module, (|row| row.module.clone()) as fn(&FunctionRow) -> Option<String>),
+        (functions::FunctionSort::Source, |row| row.file.clone()),
+    ] {
+        let (window, filter, sort) = (ask.window(), ask.filter.clone(), sort.into());
+        let params = functions::FunctionsParams { metric, window, filter, sort, ..Default::default() };
+        let rows = functions::run(trace, &Names, &params, &no()).unwrap().rows;
+        assert!(rows.iter().map(text).map(|text| (text.is_none(), text)).is_sorted(), "{:?}", params.sort);
+    }
     let grouped_at = |key: &dyn Fn(u32) -> String, leaf_of: &dyn Fn(&[String]) -> Option<String>| {
         let mut sums: BTreeMap<String, [i64; 4]> = BTreeMap::new();
         for (&node, &(bytes, count)) in expected {

@@ -37,7 +37,7 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         AllocationSort::Lifetime => b.lifetime(truth.duration),
         AllocationSort::Address => b.address,
         AllocationSort::Thread => b.thread.into(),
-        AllocationSort::FreeThread => b.freed.map_or(0, |free| u64::from(free.thread) + 1),
+        AllocationSort::FreeThread => b.freed.map_or(u64::MAX, |free| free.thread.into()),
         AllocationSort::Function => unreachable!("see names_are_ordered"),
     };
     for (keys, descending) in [
@@ -233,7 +233,10 @@ fn site_orders_agree(trace: &Trace, ask: &Ask, params: &sites::SitesParams) {
     assert!(medians.is_sorted_by(|a, b| a >= b), "{medians:?} {ask:?}");
     let changes: Vec<i64> = rows(SiteSort::Trend.into(), true).iter().map(grown).collect();
     assert!(changes.is_sorted(), "{changes:?} {ask:?}");
-    let place = |row: &SiteRow| (row.file.clone().or(row.module.clone()), row.line.filter(|_| row.file.is_some()));
+    let place = |row: &SiteRow| {
+        let source = row.file.clone().or(row.module.clone());
+        (source.is_none(), source, row.line.filter(|_| row.file.is_some()))
+    };
     let keys = SortKeys::new([(SiteSort::Name, false), (SiteSort::Source, false)]).unwrap();
     let by_name = rows(keys, false);
     assert!(by_name.iter().filter(|row| row.function.is_some()).map(|r| (r.function.clone(), place(r))).is_sorted());
