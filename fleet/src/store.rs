@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -152,7 +153,8 @@ impl Store {
 
     async fn put_payload(&self, name: &str, payload: PutPayload) -> Result<()> {
         let done = self.objects.put(&self.path(name)?, payload).await;
-        done.map(drop).map_err(words).with_context(|| format!("cannot write {name} into the store"))
+        done.map(drop).map_err(words).with_context(|| format!("cannot write {name} into the store"))?;
+        self.close_to_others(name)
     }
 
     /// Reads an object.
@@ -242,7 +244,22 @@ impl Store {
             let _ = write.abort().await;
             return Err(error);
         }
-        write.finish().await.map(drop).map_err(words).with_context(context)
+        write.finish().await.map(drop).map_err(words).with_context(context)?;
+        self.close_to_others(name)
+    }
+
+    /// Gives a recording in a folder, and each part of one, the mode that recordings have: for their owner alone.
+    fn close_to_others(&self, name: &str) -> Result<()> {
+        let is_recorded = [".dat", ".seg", ".end"].iter().any(|end| name.ends_with(end));
+        let Some(folder) = self.folder.as_ref().filter(|_| is_recorded && name.starts_with("raw/")) else {
+            return Ok(());
+        };
+        use std::io::ErrorKind::{NotFound, PermissionDenied, Unsupported};
+        match std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o600)) {
+            // Another collector has put the whole in the place of its parts; and some file systems have no modes.
+            Err(error) if matches!(error.kind(), NotFound | PermissionDenied | Unsupported) => Ok(()),
+            other => other.with_context(|| format!("cannot set the mode of {name} in the store")),
+        }
     }
 
     /// Whether the symbols of a build id are there.

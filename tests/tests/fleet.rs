@@ -1,5 +1,6 @@
 //! `heaptrace collect` and `heaptrace fleet`: what arrives in a store is what was recorded, whoever is killed when.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ fn what_is_collected_is_what_was_recorded() {
     for path in &local {
         let copy = fleet.stored().join("raw").join(format!("{}.dat", id(path)));
         assert_eq!(std::fs::read(path).unwrap(), std::fs::read(&copy).unwrap(), "byte for byte");
+        let mode = std::fs::metadata(&copy).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{mode:o}: for its owner alone, as a recorded one");
         let about: Value = serde_json::from_slice(&std::fs::read(copy.with_extension("json")).unwrap()).unwrap();
         assert_eq!((&about["service"], &about["version"]), (&"shop".into(), &"1.2".into()));
         assert!(about["host"].as_str().is_some_and(|host| !host.is_empty()), "{about}");

@@ -1,6 +1,7 @@
 //! Recordings of heaptrack, opened here: its own, ours exported to it and back, and old versions.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -184,6 +185,8 @@ fn an_import_replaces_no_recording() {
     std::fs::write(&theirs, VERSION_3).expect("it can be written");
     let ours = folder.path().join("ours.dat");
     import(&theirs, &ours);
+    let mode = std::fs::metadata(&ours).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "{mode:o}: for its owner alone, as a recorded one");
     let linked = folder.path().join("linked");
     std::os::unix::fs::symlink(&theirs, &linked).expect("a link can be made");
     let before = [&theirs, &ours].map(|path| std::fs::read(path).expect("it can be read"));

@@ -242,6 +242,16 @@ fn a_mistake_in_the_configuration_is_said_with_its_line() {
 }
 
 #[test]
+fn a_bundle_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder_with_sample();
+    let output = heaptrace(folder.path(), &["bundle", "app.dat", "-o", "packed.dat"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mode = std::fs::metadata(folder.path().join("packed.dat")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "{mode:o}");
+}
+
+#[test]
 fn several_recordings_are_one_document() {
     let folder = folder_with_sample();
     std::fs::copy(folder.path().join("app.dat"), folder.path().join("b.dat")).unwrap();

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,6 +12,10 @@ use flate2::write::GzEncoder;
 use tracehound_format::header::MAGIC;
 
 use super::{Misuse, terminal};
+
+/// Modes of new files, less what the user's umask takes away.
+const READABLE: u32 = 0o666;
+const PRIVATE: u32 = 0o600;
 
 /// An output being written.
 pub enum OutputArgs {
@@ -48,21 +53,21 @@ impl OutputArgs {
     /// output.
     pub fn create(path: &Path) -> Result<Self> {
         spare_recording(path)?;
-        Self::open(path, false)
+        Self::open(path, false, READABLE)
     }
 
     /// As [`Self::create`], compressing what goes to a path that ends in `.gz`.
     pub fn create_compressing(path: &Path) -> Result<Self> {
         spare_recording(path)?;
-        Self::open(path, path.extension().is_some_and(|extension| extension == "gz"))
+        Self::open(path, path.extension().is_some_and(|extension| extension == "gz"), READABLE)
     }
 
-    /// As [`Self::create`], for what is a recording itself.
+    /// As [`Self::create`], for what is a recording itself: for its owner alone, as a recorded one.
     pub fn create_recording(path: &Path) -> Result<Self> {
-        Self::open(path, false)
+        Self::open(path, false, PRIVATE)
     }
 
-    fn open(path: &Path, gzip: bool) -> Result<Self> {
+    fn open(path: &Path, gzip: bool, mode: u32) -> Result<Self> {
         if path == Path::new("-") {
             return Ok(Self::Stdout(terminal::stdout()));
         }
@@ -73,7 +78,8 @@ impl OutputArgs {
             temporary.push(format!(".{}.part", std::process::id()));
         }
         let names = OutputFiles { last: path.to_owned(), temporary: temporary.into(), done: in_place };
-        let file = File::create(&names.temporary).with_context(|| format!("cannot write {}", path.display()))?;
+        let file = File::options().write(true).create(true).truncate(true).mode(mode).open(&names.temporary);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
         let file = BufWriter::with_capacity(1 << 16, file);
         Ok(if gzip {
             // The encoder clears a buffer behind each write: few large ones come to it.
