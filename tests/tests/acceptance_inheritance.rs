@@ -112,6 +112,9 @@ fn assert_holds(recording: &Path, held: (u64, u64)) -> Value {
     assert_eq!(before, inherited(recording) as u64, "{info:#}");
     let own = number(&info, "/allocations/count") - before;
     assert_eq!(number(&json(&["churn"], recording), "/total/allocations/count"), own);
+    let check = Command::new(heaptrace()).args(["check", "--json", "--max-allocations", "0"]).arg(recording).output();
+    let check: Value = serde_json::from_slice(&check.expect("it starts").stdout).expect("JSON");
+    assert_eq!(number(&check, "/measured/allocations"), own, "{check:#}");
     info
 }
 

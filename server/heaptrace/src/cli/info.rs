@@ -63,7 +63,11 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
         let own = blocks(info.allocations.count.saturating_sub(inherited.count));
         line(
             "inherited",
-            format!("of these {} in {}, when it was forked; {own} are its own", bytes(inherited.bytes), blocks(inherited.count)),
+            format!(
+                "of these {} in {}, when it was forked; {own} are its own",
+                bytes(inherited.bytes),
+                blocks(inherited.count)
+            ),
         )?;
     }
     let peak = &info.peak;

@@ -52,6 +52,7 @@ impl Baseline {
             let value = document.pointer(pointer).and_then(Value::as_u64);
             value.ok_or_else(|| anyhow::anyhow!("{name} is no baseline: it has no number at {pointer}"))
         };
+        let inherited = || document.pointer("/inherited/count").and_then(Value::as_u64).unwrap_or(0);
         let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).and_then(file_name);
         match document["schema"].as_str() {
             Some("heaptrace.check/1") => {
@@ -72,7 +73,7 @@ impl Baseline {
                     peak_bytes: number("/peak/bytes")?,
                     leaked_bytes: number("/leaked/bytes")?,
                     suppressed_bytes: 0,
-                    allocations: number("/allocations/count")?,
+                    allocations: number("/allocations/count")?.saturating_sub(inherited()),
                     temporary: number("/temporary/count")?,
                 };
                 Ok(Self { measured, suppressed_alike: false, program: text("/process/executable"), name })

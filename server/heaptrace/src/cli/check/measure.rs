@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use tracehound_api::info::Info;
 use tracehound_api::pins::{PinGroup, PinRow};
 use tracehound_api::{Frame, Metric};
 use tracehound_index::What;
@@ -129,12 +130,21 @@ impl LimitUnit {
     }
 }
 
+/// Blocks that a process allocated itself: not those that it inherited when it was forked.
+const fn own_allocations(info: &Info) -> u64 {
+    let inherited = match &info.inherited {
+        Some(inherited) => inherited.count,
+        None => 0,
+    };
+    info.allocations.count.saturating_sub(inherited)
+}
+
 /// A recording being checked.
 pub struct Subject<'a> {
     opened: &'a OpenRecording,
     builtin_suppressions: bool,
     leaks: tracehound_api::leaks::Leaks,
-    info: tracehound_api::info::Info,
+    info: Info,
 }
 
 impl<'a> Subject<'a> {
@@ -156,7 +166,7 @@ impl<'a> Subject<'a> {
             peak_bytes: self.info.peak.bytes,
             leaked_bytes: self.leaks.leaked.bytes,
             suppressed_bytes: self.leaks.suppressed.bytes,
-            allocations: self.info.allocations.count,
+            allocations: own_allocations(&self.info),
             temporary: self.info.temporary.count,
         }
     }
@@ -225,7 +235,14 @@ impl<'a> Subject<'a> {
             let limit = Limit { max, source: source.to_owned() };
             let check =
                 compare("allocations", m.allocations, LimitUnit::Count, &limit, "# blocks were allocated, of @");
-            checks.push(self.with(check, || self.sums(Metric::Allocated, LimitUnit::Count, &Filter::default()))?);
+            // What was inherited is at 0.
+            let from = self.info.inherited.map(|_| tracehound_query::TimeExpr::Ns(1));
+            let own = Window { from, ..Window::default() };
+            checks.push(
+                self.with(check, || {
+                    self.sums_in(Metric::Allocated, LimitUnit::Count, &Filter::default(), own.clone())
+                })?,
+            );
         }
         if let Some(max) = budget.largest {
             let limit = Limit { max: max.0, source: source.to_owned() };
