@@ -17,6 +17,11 @@ fn start_and_stop_by_the_api() {
     let run = Case::new("controlled.c").agrees();
     let captures = run.info["captures"].as_array().map_or(0, Vec::len);
     assert_eq!(captures, 2, "{:#}", run.info);
+    // What was not to be recorded is a gap, and the recording is complete: all answers say the same.
+    assert_eq!(run.info["complete"], true);
+    let answer = ask(&["leaks"], &run.recording);
+    let said = String::from_utf8_lossy(&answer.stdout).into_owned();
+    assert!(said.contains("the recording has gaps: it was stopped once, and started again"), "{said}");
     let labels: Vec<&str> =
         run.info["marks"].as_array().into_iter().flatten().filter_map(|mark| mark["label"].as_str()).collect();
     assert_eq!(labels, ["after the first", "after the second"]);

@@ -1407,6 +1407,7 @@ export interface components {
             /** @description How far the figures can be trusted. */
             exactness: components["schemas"]["Exactness"];
             existing?: components["schemas"]["Existing"] | null;
+            inherited?: components["schemas"]["Amount"] | null;
             /** @description Live at the end. */
             leaked: components["schemas"]["Amount"];
             /** @description Address space that was mapped. */

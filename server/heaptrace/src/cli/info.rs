@@ -45,8 +45,11 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     if process.pid == 0 && command.is_empty() {
         line("program", "unknown: the beginning of the recording is missing".into())?;
     } else {
-        let pid = if process.pid == 0 { String::new() } else { format!(" (pid {})", process.pid) };
-        line("program", format!("{}{}", style.paint(TextRole::Name, command), style.paint(TextRole::Faint, pid)))?;
+        let mut program = style.paint(TextRole::Name, command).to_string();
+        if process.pid != 0 {
+            program.push_str(&format!(" {}", style.paint(TextRole::Faint, format!("(pid {})", process.pid))));
+        }
+        line("program", program)?;
         line("executable", clean(&process.executable).into_owned())?;
         line(
             "recorded",

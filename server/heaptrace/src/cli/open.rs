@@ -88,7 +88,9 @@ fn shortfall(trace: &Trace) -> Option<String> {
     if trace.misses_events() {
         missing.push("blocks whose frees are missing count as live".into());
     }
-    (!missing.is_empty()).then(|| format!("the recording is not complete: {}", missing.join("; ")))
+    // Whoever stops and starts again has what was asked for.
+    let head = if trace.is_complete() { "the recording has gaps" } else { "the recording is not complete" };
+    (!missing.is_empty()).then(|| format!("{head}: {}", missing.join("; ")))
 }
 
 /// Opens a recording as it is now, and notes on standard error if it is not complete: for outputs that have no room for
