@@ -31,7 +31,10 @@ export const TopBar = memo(({ openSheet, ready, whole }: TopBarProps) => {
   const [dialog, setDialog] = useState(false);
   const request = useRequest();
   const { recording, recordings, info, running, paused, report } = page;
-  const title = info ? `${fileName(info.process.executable)} ${info.process.pid}` : recording.title || recording.name;
+  const process = info?.process;
+  const title = process
+    ? [fileName(process.executable), process.pid || ""].join(" ").trim()
+    : recording.title || recording.name;
 
   const exported = (format: (typeof EXPORTS)[number]): MenuItem => ({
     label: format.label,

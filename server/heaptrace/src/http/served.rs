@@ -398,7 +398,9 @@ impl Served {
                 // What the program was called as: one file may be many programs.
                 let called = process.arguments.first().filter(|name| !name.is_empty()).unwrap_or(&process.executable);
                 let path = String::from_utf8_lossy(called);
-                format!("{} ({})", path.rsplit('/').next().unwrap_or(&path), process.pid)
+                let name = path.rsplit('/').next().unwrap_or(&path);
+                // Of what was imported the process is not known.
+                if process.pid == 0 { name.to_owned() } else { format!("{name} ({})", process.pid) }
             },
         );
         RecordingSummary {

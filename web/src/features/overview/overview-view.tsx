@@ -2,7 +2,15 @@
 import { useQuery } from "@tanstack/react-query";
 import { documentQuery, freshQuery } from "../../api/queries.ts";
 import type { Info, LeakFunction } from "../../api/types.ts";
-import { formatCount, formatExact, formatInstant, formatStart, formatValue, plural } from "../../lib/format.ts";
+import {
+  formatBytes,
+  formatCount,
+  formatExact,
+  formatInstant,
+  formatStart,
+  formatValue,
+  plural,
+} from "../../lib/format.ts";
 import { identityOf, patternOf } from "../../lib/identity.ts";
 import { bareName, location } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
@@ -290,16 +298,29 @@ function Process({ info }: { info: Info }) {
           <dt>Executable</dt>
           <dd className="mono wrap">{process.executable}</dd>
         </div>
-        <div>
-          <dt>Process</dt>
-          <dd>
-            {process.pid}, child of {process.parent_pid}
-          </dd>
-        </div>
-        <div>
-          <dt>Started</dt>
-          <dd>{formatStart(process.started_at)}</dd>
-        </div>
+        {process.pid !== 0 && (
+          <div>
+            <dt>Process</dt>
+            <dd>
+              {process.pid}, child of {process.parent_pid}
+            </dd>
+          </div>
+        )}
+        {process.started_at && (
+          <div>
+            <dt>Started</dt>
+            <dd>{formatStart(process.started_at)}</dd>
+          </div>
+        )}
+        {info.inherited && (
+          <div>
+            <dt>Inherited</dt>
+            <dd>
+              {formatBytes(info.inherited.bytes)} in {plural(info.inherited.count, "block")} when it was forked, which
+              the allocations count
+            </dd>
+          </div>
+        )}
         <div>
           <dt>Events</dt>
           <dd>
