@@ -32,13 +32,20 @@ export interface Advice {
 export function adviceOn(unnamed: Unnamed, modules: readonly Module[], most = 2): Advice[] {
   return unnamed.modules.slice(0, most).map((name) => {
     const module = modules.find((one) => fileName(one.path) === name || one.path === name);
-    return { module: name, ...reasonOf(module?.symbols) };
+    return { module: name, ...reasonOf(module) };
   });
 }
 
-function reasonOf(symbols: Module["symbols"] | undefined): Omit<Advice, "module"> {
-  switch (symbols) {
+function reasonOf(module: Module | undefined): Omit<Advice, "module"> {
+  switch (module?.symbols) {
     case "mismatch":
+      // Nothing to compare a file here with, as in recordings of other tools.
+      if (!module.build_id) {
+        return {
+          why: "has no build id in the recording, so no file can be told to be the recorded one",
+          doing: "record again, with a file that was linked with --build-id",
+        };
+      }
       return {
         why: "is not the file that was recorded (built again, or updated)",
         doing: "put the recorded file back, or record again; “heaptrace bundle” keeps the files with a recording",

@@ -177,11 +177,13 @@ test("unnamed bytes are added up by module, with what to do", () => {
   expect(unnamed).toEqual({ part: 0.45, modules: ["libsqlite3.so.0", "app"] });
   const modules = [
     { path: "/usr/lib/libsqlite3.so.0", symbols: "table" },
-    { path: "/home/x/app", symbols: "mismatch" },
+    { path: "/home/x/app", symbols: "mismatch", build_id: "ab12" },
   ] as unknown as Module[];
   const [sqlite, app] = adviceOn(unnamed, modules);
   expect(sqlite?.doing).toContain("dbgsym");
   expect(app?.why).toContain("not the file that was recorded");
+  const other = [{ path: "/home/x/app", symbols: "mismatch", build_id: null }] as unknown as Module[];
+  expect(adviceOn({ part: 1, modules: ["app"] }, other)[0]?.why).toContain("has no build id");
 });
 
 const leaker = (fields: Partial<LeakFunction> & { function: string }): LeakFunction => ({
