@@ -249,3 +249,19 @@ fn damaged_and_empty_recordings_are_checked_and_mistakes_named() {
     let refused = check(folder, &["--budget", "bad.toml", &file_of(&traced)]);
     assert!(refused.status.code() == Some(1) && text(&refused).contains("no mark matches"), "{}", text(&refused));
 }
+
+/// A limit that cannot be compared with anything is not kept.
+#[test]
+fn resident_memory_that_was_never_sampled_keeps_no_limit() {
+    let off = [("TRACEHOUND_PAGES", "off"), ("TRACEHOUND_SAMPLE_MEMORY_MS", "0")];
+    let unsampled = trace(compile("nothing.c", &["-O1"]), &[], &off);
+    let folder = unsampled.folder.path();
+    let failed = check(folder, &["--max-rss", "10g", "--junit", "heap.xml", &file_of(&unsampled)]);
+    let said = text(&failed);
+    assert_eq!(failed.status.code(), Some(1), "{said}");
+    assert!(said.contains("FAIL rss  resident memory was never sampled, so there is nothing to compare"), "{said}");
+    let junit = std::fs::read_to_string(folder.join("heap.xml")).expect("a report");
+    assert!(junit.contains(r#"failures="1""#), "{junit}");
+    let sampled = server(&["3"]);
+    assert_eq!(check(folder, &["--max-rss", "10g", &file_of(&sampled)]).status.code(), Some(0));
+}

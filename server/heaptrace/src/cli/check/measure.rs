@@ -258,9 +258,9 @@ impl<'a> Subject<'a> {
     }
 
     fn rss(&self, limit: &Limit<u64>) -> LimitCheck {
-        // Where it was never sampled nothing is known to be too much; the words say so.
         let Some(peak) = info::peak_rss(&self.opened.trace) else {
-            return compare("rss", 0, LimitUnit::Bytes, limit, "resident memory was not sampled: # of @");
+            let why = "resident memory was never sampled, so there is nothing to compare";
+            return unknown("rss", LimitUnit::Bytes, limit, why.into());
         };
         let words = format!("resident memory without the recorder reached # of @ at {}", duration(peak.at_ns));
         compare("rss", peak.bytes.saturating_sub(peak.recorder_bytes), LimitUnit::Bytes, limit, &words)
@@ -392,11 +392,8 @@ impl<'a> Subject<'a> {
             }
             close(&mut current, trace.duration_ns(), &mut seen);
             let Some((allocs, from_ns, until_ns, label)) = worst else {
-                // A mark that is never set would let everything pass.
                 let why = format!("no mark matches `{regex}`, so there is nothing to count");
-                let (limit, source) = (limit.max, limit.source);
-                let (unit, evidence) = (LimitUnit::Count, Vec::new());
-                checks.push(LimitCheck { name, passed: false, limit, measured: 0, unit, source, why, evidence });
+                checks.push(unknown(&name, LimitUnit::Count, &limit, why));
                 continue;
             };
             let words = format!(
@@ -459,6 +456,12 @@ impl<'a> Subject<'a> {
     fn stack(&self, node: u32) -> Vec<Frame> {
         stacks::frames(&self.opened.trace, &self.opened.symbols, node)
     }
+}
+
+/// A limit whose figure is not known is not kept: what was never measured would let everything pass.
+fn unknown(name: &str, unit: LimitUnit, limit: &Limit<u64>, why: String) -> LimitCheck {
+    let (name, source) = (name.to_owned(), limit.source.clone());
+    LimitCheck { name, passed: false, limit: limit.max, measured: 0, unit, source, why, evidence: Vec::new() }
 }
 
 /// `words` with `#` for the figure and `@` for the limit.
