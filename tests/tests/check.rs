@@ -265,3 +265,29 @@ fn resident_memory_that_was_never_sampled_keeps_no_limit() {
     let sampled = server(&["3"]);
     assert_eq!(check(folder, &["--max-rss", "10g", &file_of(&sampled)]).status.code(), Some(0));
 }
+
+/// What lives when a program is killed is no leak, and no room for leaks of a later run.
+#[test]
+fn a_baseline_that_is_not_complete_limits_no_leaks() {
+    let traced = server(&["3", "3000"]);
+    let folder = traced.folder.path();
+    let bytes = std::fs::read(traced.recording()).expect("the recording");
+    std::fs::write(folder.join("cut.bin"), &bytes[..bytes.len() - 10]).expect("it can be written");
+    let made = check(folder, &["--max-leaked", "1g", "--evidence", "cut.json", "cut.bin"]);
+    assert!(made.status.success(), "{made:?}");
+    for baseline in ["cut.bin", "cut.json"] {
+        let reports = ["--junit", "heap.xml", "--markdown", "heap.md", "--evidence", "heap.json"];
+        let failed = check(folder, &[&["--baseline", baseline][..], &reports, &[&file_of(&traced)]].concat());
+        let said = text(&failed);
+        assert_eq!(failed.status.code(), Some(1), "{said}");
+        assert!(said.contains("FAIL leaked  the baseline is not complete: what was live at its last event"), "{said}");
+        assert!(said.contains("1 of 4 checks failed"), "{said}");
+        for report in ["heap.xml", "heap.md", "heap.json"] {
+            let report = std::fs::read_to_string(folder.join(report)).expect("a report");
+            assert!(report.contains(&format!("baseline {baseline}, which is not complete")), "{report}");
+        }
+        // Both are what was live at the last event.
+        let alike = check(folder, &["--baseline", baseline, "cut.bin"]);
+        assert_eq!(alike.status.code(), Some(0), "{}", text(&alike));
+    }
+}

@@ -20,6 +20,8 @@ pub struct Baseline {
     measured: Measured,
     /// Whether its leaked bytes leave out what this check leaves out.
     suppressed_alike: bool,
+    /// What it says of leaks is known: its recording has an orderly end.
+    complete: bool,
     /// File name of the program; none if that is not known.
     program: Option<String>,
 }
@@ -43,7 +45,8 @@ impl Baseline {
         suppress.extend(args.suppressions.of_program(&opened));
         let subject = Subject::new(&opened, suppress, !args.no_builtin_suppressions)?;
         let program = file_name(subject.executable());
-        Ok(Self { name: path.display().to_string(), measured: subject.measured(), suppressed_alike: true, program })
+        let (name, measured) = (path.display().to_string(), subject.measured());
+        Ok(Self { name, measured, suppressed_alike: true, complete: subject.is_complete(), program })
     }
 
     fn of_document(path: &Path, document: &Value, args: &CheckArgs) -> Result<Self> {
@@ -54,6 +57,7 @@ impl Baseline {
         };
         let inherited = || document.pointer("/inherited/count").and_then(Value::as_u64).unwrap_or(0);
         let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).and_then(file_name);
+        let complete = document["complete"].as_bool().unwrap_or(true);
         match document["schema"].as_str() {
             Some("heaptrace.check/1") => {
                 let measured = Measured {
@@ -65,7 +69,7 @@ impl Baseline {
                 };
                 let built_in = document["builtin_suppressions"].as_bool().unwrap_or(true);
                 let suppressed_alike = built_in != args.no_builtin_suppressions;
-                Ok(Self { measured, suppressed_alike, program: text("/executable"), name })
+                Ok(Self { measured, suppressed_alike, complete, program: text("/executable"), name })
             }
             Some("heaptrace.info/1") => {
                 // It knows no suppressions: what is leaked is all that is.
@@ -76,7 +80,7 @@ impl Baseline {
                     allocations: number("/allocations/count")?.saturating_sub(inherited()),
                     temporary: number("/temporary/count")?,
                 };
-                Ok(Self { measured, suppressed_alike: false, program: text("/process/executable"), name })
+                Ok(Self { measured, suppressed_alike: false, complete, program: text("/process/executable"), name })
             }
             Some("heaptrace.list/1") => anyhow::bail!(
                 "{name} is no baseline: it is of several recordings; write the evidence of each into a file of its own"
@@ -113,10 +117,17 @@ impl Baseline {
             peak: Some(ByteSize(tolerated(before.peak_bytes))),
             leaked,
             leaked_in_all,
+            is_incomplete: !self.complete,
             allocations: Some(tolerated(before.allocations)),
             temporary: Some(Percent(share.min(100.0))),
             ..Budget::default()
         }
+    }
+
+    /// How reports call it.
+    pub fn source(&self) -> String {
+        let remark = if self.complete { "" } else { ", which is not complete" };
+        format!("baseline {}{remark}", self.name)
     }
 
     /// Tells where a recording is of another program: a wrong file, or a program that was renamed.

@@ -44,6 +44,9 @@ pub struct Budget {
     /// Bytes that live at the end, suppressed ones included: of baselines alone.
     #[serde(skip)]
     pub leaked_in_all: Option<ByteSize>,
+    /// It is of a baseline that is not complete: what leaks there is not known.
+    #[serde(skip)]
+    pub is_incomplete: bool,
     /// Part of the allocations that is temporary.
     pub temporary: Option<Percent>,
     /// Bytes of one block.

@@ -11,7 +11,7 @@ use tracehound_query::pins::{self, PinsParams};
 use tracehound_query::suppress::Suppression;
 use tracehound_query::{Filter, Window, info, leaks, stacks};
 
-use super::budget::Budget;
+use super::budget::{Budget, ByteSize};
 use crate::cli::open::OpenRecording;
 use crate::cli::units::{bytes, count, duration, percent, plural};
 use crate::cli::{interrupt, misuse};
@@ -160,6 +160,11 @@ impl<'a> Subject<'a> {
         &self.info.process.executable
     }
 
+    /// Whether the recording has ended in an orderly way, and nothing is known to be missing.
+    pub const fn is_complete(&self) -> bool {
+        self.info.complete
+    }
+
     /// The figures that baselines have.
     pub fn measured(&self) -> Measured {
         Measured {
@@ -207,19 +212,7 @@ impl<'a> Subject<'a> {
                 compare("peak", m.peak_bytes, LimitUnit::Bytes, &limit, &format!("live bytes reached # of @{when}"));
             checks.push(self.with(check, || self.sums(Metric::Peak, LimitUnit::Bytes, &Filter::default()))?);
         }
-        if let Some(max) = budget.leaked {
-            let limit = Limit { max: max.0, source: source.to_owned() };
-            let words = format!("# {}, of @", self.not_freed());
-            let check = compare("leaked", m.leaked_bytes, LimitUnit::Bytes, &limit, &words);
-            checks.push(self.with(check, || Ok(self.leaking(|_| true)))?);
-        }
-        if let Some(max) = budget.leaked_in_all {
-            let limit = Limit { max: max.0, source: source.to_owned() };
-            let words = format!("# {}, suppressed ones included, of @", self.not_freed());
-            let all = m.leaked_bytes.saturating_add(m.suppressed_bytes);
-            let check = compare("leaked", all, LimitUnit::Bytes, &limit, &words);
-            checks.push(self.with(check, || self.sums(Metric::Leaked, LimitUnit::Bytes, &Filter::default()))?);
-        }
+        self.leaked(budget, source, checks)?;
         if let Some(max) = budget.temporary {
             let measured = (u128::from(m.temporary) * 10_000).checked_div(u128::from(m.allocations)).unwrap_or(0);
             let limit = Limit { max: (max.0 * 100.0).round() as u64, source: source.to_owned() };
@@ -253,6 +246,31 @@ impl<'a> Subject<'a> {
         }
         if let Some(max) = budget.pinned {
             checks.push(self.pinned(&Limit { max: max.0, source: source.to_owned() })?);
+        }
+        Ok(())
+    }
+
+    fn leaked(&self, budget: &Budget, source: &str, checks: &mut Vec<LimitCheck>) -> Result<()> {
+        let m = self.measured();
+        let limit = |max: ByteSize| Limit { max: max.0, source: source.to_owned() };
+        if let (true, true, Some(max)) =
+            (budget.is_incomplete, self.info.complete, budget.leaked.or(budget.leaked_in_all))
+        {
+            let why = "the baseline is not complete: what was live at its last event is no limit of leaks; \
+                       make it anew from a program that ends";
+            checks.push(unknown("leaked", LimitUnit::Bytes, &limit(max), why.into()));
+            return Ok(());
+        }
+        if let Some(max) = budget.leaked {
+            let words = format!("# {}, of @", self.not_freed());
+            let check = compare("leaked", m.leaked_bytes, LimitUnit::Bytes, &limit(max), &words);
+            checks.push(self.with(check, || Ok(self.leaking(|_| true)))?);
+        }
+        if let Some(max) = budget.leaked_in_all {
+            let words = format!("# {}, suppressed ones included, of @", self.not_freed());
+            let all = m.leaked_bytes.saturating_add(m.suppressed_bytes);
+            let check = compare("leaked", all, LimitUnit::Bytes, &limit(max), &words);
+            checks.push(self.with(check, || self.sums(Metric::Leaked, LimitUnit::Bytes, &Filter::default()))?);
         }
         Ok(())
     }

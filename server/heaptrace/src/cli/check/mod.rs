@@ -174,8 +174,8 @@ fn limits(args: &CheckArgs, baseline: Option<&Baseline>) -> Result<Vec<(Budget, 
     if let Some(path) = &args.budget {
         limits.push((budget::read(path)?, path.display().to_string()));
     }
-    if let (Some(path), Some(baseline)) = (&args.baseline, baseline) {
-        limits.push((baseline.budget(args.tolerance), format!("baseline {}", path.display())));
+    if let Some(baseline) = baseline {
+        limits.push((baseline.budget(args.tolerance), baseline.source()));
     }
     let empty = |budget: &Budget| {
         let figures = [budget.peak, budget.leaked, budget.leaked_in_all, budget.largest, budget.rss, budget.pinned];
