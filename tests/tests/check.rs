@@ -291,3 +291,20 @@ fn a_baseline_that_is_not_complete_limits_no_leaks() {
         assert_eq!(alike.status.code(), Some(0), "{}", text(&alike));
     }
 }
+
+/// By its path and by the file name that reports have, as in filters.
+#[test]
+fn a_module_of_a_budget_is_meant_as_in_filters() {
+    let traced = server(&["3", "3000"]);
+    let folder = traced.folder.path();
+    for (module, code) in [("^checked-c[^/]*$", 1), ("^/.*/checked-c[^/]*$", 1), ("libparser", 0)] {
+        let budget = format!("[[modules]]\nmodule = \"{module}\"\nleaked = 0\npeak = 0\n");
+        std::fs::write(folder.join("heap.toml"), budget).expect("it can be written");
+        let output = check(folder, &["--budget", "heap.toml", &file_of(&traced)]);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+        let failed = text(&output).matches("FAIL module-").count();
+        assert_eq!(failed, if code == 0 { 0 } else { 2 }, "{}", text(&output));
+        let missing = errors(&output).contains("no module matches `libparser` (there are `checked-c");
+        assert_eq!(missing, code == 0, "{}", errors(&output));
+    }
+}

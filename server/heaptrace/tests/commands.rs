@@ -39,6 +39,22 @@ fn a_filter_that_nothing_passes_does_not_say_that_nothing_leaked() {
 }
 
 #[test]
+fn a_module_is_meant_by_its_path_or_its_file_name() {
+    let folder = folder_with_sample();
+    let top = |arguments: &[&str]| {
+        let output = heaptrace(folder.path(), &[&["top", "app.dat", "--json"], arguments].concat());
+        let total = serde_json::from_slice::<Value>(&output.stdout).unwrap()["total"].as_u64();
+        (total, String::from_utf8(output.stderr).unwrap())
+    };
+    let all = top(&[]);
+    for arguments in [["--module", "^app$"], ["--module", "^/opt/.*/app$"], ["--transform", "collapse-module:app"]] {
+        assert_eq!(top(&arguments), all, "{arguments:?}");
+    }
+    let why = "heaptrace: app.dat: no module matches `^app2$` (there are `app`)\n".to_owned();
+    assert_eq!(top(&["--module", "^app2$"]), (Some(0), why));
+}
+
+#[test]
 fn info_and_leaks_can_be_rebuilt_from_dump() {
     let folder = folder_with_sample();
     let (mut live, mut live_bytes, mut peak) = (HashMap::new(), 0, 0);

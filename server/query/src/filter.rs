@@ -3,7 +3,7 @@
 //! ```text
 //! focus            keep backtraces in which some function or source file matches; of several patterns each must
 //! ignore           drop backtraces in which one matches
-//! module           keep backtraces in which some frame lies in a matching module
+//! module           keep backtraces in which some frame lies in a module whose path or file name matches
 //! show_from        keep backtraces with a match and cut off what is above the first one
 //! hide, show       take matching (all other) functions out of the backtraces; nothing is dropped
 //! transforms       see `transform.rs`; behind those above, one after the other
@@ -26,6 +26,7 @@ use super::sparse_selection::SparseSelection;
 use super::stack_view::StackView;
 use super::transform::{Transform, TransformKind, TransformTarget};
 use super::{QueryError, Result};
+use tracehound_index::facts::ModuleFacts;
 use tracehound_index::frame_tree::FrameTree;
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
@@ -203,6 +204,30 @@ impl Filter {
         self.selects_everything() && self.hide.is_none() && self.show.is_none() && self.transforms.is_empty()
     }
 
+    /// Which parts of the filter mean a module that the recording does not have, in words, with modules that it has.
+    #[must_use]
+    pub fn missing_modules(&self, trace: &Trace) -> Vec<String> {
+        let modules = trace.modules();
+        let mut missing: Vec<String> = Vec::new();
+        if let Some(module) = &self.module
+            && !modules.iter().any(|it| is_meant(it, module))
+        {
+            missing.push(format!("no module matches `{module}`"));
+        }
+        for transform in &self.transforms {
+            if let (TransformTarget::Named(name), TransformKind::CollapseModule) = (&transform.target, transform.kind)
+                && !modules.iter().any(|it| is_called(it, name))
+            {
+                missing.push(format!("no module has the name `{name}`"));
+            }
+        }
+        if !missing.is_empty() {
+            let known = some_modules(trace);
+            missing.iter_mut().for_each(|why| why.push_str(&known));
+        }
+        missing
+    }
+
     fn selects_everything(&self) -> bool {
         let rows = [self.min_size, self.max_size, self.min_lifetime, self.max_lifetime];
         let stacks = [&self.ignore, &self.show_from, &self.module];
@@ -267,8 +292,7 @@ impl Filter {
             }
         }
         if let Some(module) = &self.module {
-            let matching: Vec<bool> =
-                trace.modules().iter().map(|m| module.is_match(&String::from_utf8_lossy(&m.path))).collect();
+            let matching: Vec<bool> = trace.modules().iter().map(|it| is_meant(it, module)).collect();
             let in_module: Vec<bool> = (0..trace.location_count())
                 .map(|l| trace.location(l).module.is_some_and(|m| matching.get(m as usize) == Some(&true)))
                 .collect();
@@ -313,6 +337,29 @@ impl Filter {
             view.transformed(transform, &|function| meant.get(function as usize) == Some(&true))
         };
         self.transforms.iter().fold(view, transformed)
+    }
+}
+
+/// Whether a pattern means a module: by its path, or by the file name that tables show.
+fn is_meant(module: &ModuleFacts, pattern: &Regex) -> bool {
+    pattern.is_match(&String::from_utf8_lossy(&module.path)) || pattern.is_match(&module.name())
+}
+
+/// Whether a name is that of a module: its file name, or its path.
+pub(crate) fn is_called(module: &ModuleFacts, name: &str) -> bool {
+    module.name() == name || module.path == name.as_bytes()
+}
+
+/// Names of the first modules, in the order in which they were loaded.
+fn some_modules(trace: &Trace) -> String {
+    const SHOWN: usize = 6;
+    let mut seen = std::collections::HashSet::new();
+    let names = trace.modules().iter().map(ModuleFacts::name).filter(|name| seen.insert(name.clone()));
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    match names.len() {
+        0 => " (there are none)".into(),
+        len if len > SHOWN => format!(" (there are {} and {} more)", names[..SHOWN].join(", "), len - SHOWN),
+        _ => format!(" (there are {})", names.join(", ")),
     }
 }
 

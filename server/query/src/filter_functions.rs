@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use regex::Regex;
 use rustc_hash::FxHashMap;
 
+use super::filter::is_called;
 use tracehound_index::Trace;
 use tracehound_index::facts::ModuleFacts;
 use tracehound_index::frame_tree::{FrameTree, NO_FUNCTION};
@@ -105,9 +106,9 @@ impl<'a> FilterFunctions<'a> {
         })
     }
 
-    /// By function: it is of the module with this file name.
+    /// By function: it is of the module with this file name, or path.
     pub fn of_module(&self, name: &str) -> Vec<bool> {
-        let named: Vec<bool> = self.trace.modules().iter().map(|module| module.name() == name).collect();
+        let named: Vec<bool> = self.trace.modules().iter().map(|module| is_called(module, name)).collect();
         self.functions_with(&(), |(), texts| texts.module.is_some_and(|m| named.get(m as usize) == Some(&true)))
     }
 

@@ -13,7 +13,7 @@
 //! focus-inverted F               what the innermost F calls goes; backtraces without F do not count
 //! focus-subtree R                what calls row R goes; backtraces that do not begin with R's do not count
 //! ```
-//! F is a name, or `name@file@module` where a name alone means several functions; M the file name of a module; R a row's
+//! F is a name, or `name@file@module` where a name alone means several functions; M the file name of a module, or its path; R a row's
 //! id in a flame graph of the filter and the transforms before. Both recursions without F are about every function.
 
 use std::fmt;

@@ -141,7 +141,7 @@ pub struct Filters {
     /// focus-inverted:NAME; names are exact
     #[arg(long, value_name = "KIND:NAME")]
     pub transform: Vec<String>,
-    /// Only blocks whose stack has a frame in a module that matches
+    /// Only blocks whose stack has a frame in a module whose path or file name matches
     #[arg(long, value_name = "RE")]
     pub module: Option<String>,
     /// Only blocks that this thread allocated

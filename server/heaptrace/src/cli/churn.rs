@@ -56,7 +56,7 @@ pub fn run(args: &ChurnArgs, color: ColorChoice) -> Result<()> {
     };
     let window = args.window.resolve()?;
     let params = ChurnParams { window, filter: args.filters.filter().map_err(misuse)?, sort: sort.into(), limit };
-    answer_each(&args.files, color, &params, params.window.times(), churn::run, print)
+    answer_each(&args.files, color, &params, Some(&params.filter), params.window.times(), churn::run, print)
 }
 
 /// Writes the table.

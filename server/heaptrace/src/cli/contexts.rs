@@ -33,7 +33,7 @@ pub struct ContextsArgs {
 /// Prints the table.
 pub fn run(args: &ContextsArgs, color: ColorChoice) -> Result<()> {
     let ask = |trace: &Trace, _: &dyn RecordingSymbols, (): &(), cancel: &Cancel| contexts::run(trace, cancel);
-    answer_each(&args.files, color, &(), None, ask, print)
+    answer_each(&args.files, color, &(), None, None, ask, print)
 }
 
 fn print(contexts: &Contexts, style: Style, out: &mut dyn Write) -> io::Result<()> {

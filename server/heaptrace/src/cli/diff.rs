@@ -115,6 +115,10 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
     let other = second.as_ref().unwrap_or(&first);
     first.tell_beyond(before.times());
     other.tell_beyond(after.times());
+    [Some(&first), second.as_ref()]
+        .into_iter()
+        .flatten()
+        .for_each(|opened| opened.tell_missing_modules(&params.filter));
     if has_windows {
         for (name, window) in [("before", &before), ("after", &after)] {
             // What is wrong with it is wrong with this option.
@@ -147,6 +151,7 @@ fn run_many(args: &DiffArgs, params: &DiffParams, color: ColorChoice) -> Result<
     let open_all =
         |files: &[PathBuf]| files.iter().map(|file| open::open_telling_among(file, &all)).collect::<Result<Vec<_>>>();
     let (before, after) = (open_all(&args.files)?, open_all(&args.vs)?);
+    before.iter().chain(&after).for_each(|opened| opened.tell_missing_modules(&params.filter));
     let everything = Window::default();
     let sides = |opened: &[OpenRecording]| -> Vec<(usize, String)> {
         opened.iter().enumerate().map(|(i, opened)| (i, opened.path.clone())).collect()

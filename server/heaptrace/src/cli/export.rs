@@ -40,6 +40,7 @@ pub fn run(args: &ExportArgs) -> Result<()> {
     let of = folded::Of { metric: args.measure.metric, unit: args.measure.unit() };
     let opened = open::open_telling(&args.file)?;
     opened.tell_beyond(scope.window.times());
+    opened.tell_missing_modules(&scope.filter);
     let source = ExportInput { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
     let one_file = args.output == Path::new("-") || args.output.extension().is_some_and(|end| end == "parquet");
     if args.format == Format::Parquet && !one_file {

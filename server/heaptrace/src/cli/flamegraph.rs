@@ -70,6 +70,7 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
     };
     let opened = open::open_telling(&args.file)?;
     opened.tell_beyond(params.window.times());
+    opened.tell_missing_modules(&params.filter);
     let graph = flamegraph::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
     let mut out = OutputArgs::create(&args.output)?;
     if args.json {

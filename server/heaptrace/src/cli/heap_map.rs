@@ -50,7 +50,7 @@ pub fn run(args: &MapArgs, color: ColorChoice) -> Result<()> {
         rows: args.rows.unwrap_or(rows),
         columns: args.columns.unwrap_or(columns),
     };
-    answer_each(&args.files, color, &params, params.window.times(), heap_map::run, print)
+    answer_each(&args.files, color, &params, Some(&params.filter), params.window.times(), heap_map::run, print)
 }
 
 /// Letters of sites, in their order.

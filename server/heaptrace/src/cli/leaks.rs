@@ -118,6 +118,7 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
             let mut params = params.clone();
             params.suppress.extend(args.suppressions.of_program(opened));
             opened.tell_beyond(params.window.times());
+            opened.tell_missing_modules(&params.filter);
             leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
         },
         |leaks, opened, out| {

@@ -31,7 +31,7 @@ pub struct LifetimesArgs {
 pub fn run(args: &LifetimesArgs, color: ColorChoice) -> Result<()> {
     let window = args.window.resolve()?;
     let params = LifetimesParams { window, filter: args.filters.filter().map_err(misuse)? };
-    answer_each(&args.files, color, &params, params.window.times(), lifetimes::run, print)
+    answer_each(&args.files, color, &params, Some(&params.filter), params.window.times(), lifetimes::run, print)
 }
 
 /// One line of the histogram: its class by decade, blocks, bytes, and blocks that live.

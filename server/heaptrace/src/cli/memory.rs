@@ -38,7 +38,7 @@ pub fn run(args: &MemoryArgs, color: ColorChoice) -> Result<()> {
     let limit = args.files.row_limit(args.rows, 10);
     let at = query_params::window(None, None, Some(&args.at)).map_err(misuse)?.at;
     let params = MemoryParams { at, limit, ..MemoryParams::default() };
-    answer_each(&args.files, color, &params, &params.at, memory::run, print)
+    answer_each(&args.files, color, &params, None, &params.at, memory::run, print)
 }
 
 /// Writes what resident memory is made of, how full the pages are, and who mapped address space.

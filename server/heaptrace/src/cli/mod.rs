@@ -55,7 +55,7 @@ use serde_json::json;
 use tracehound_api::{FramesShown, units};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
-use tracehound_query::{QueryError, TimeExpr};
+use tracehound_query::{Filter, QueryError, TimeExpr};
 
 use open::OpenRecording;
 use tracehound_exports::ExportError;
@@ -349,11 +349,12 @@ impl Unread {
 }
 
 /// Asks every recording a query, and prints the answers as [`for_each`] does. Which of the `times` that were asked for lie
-/// behind a recording's end is said on standard error.
+/// behind a recording's end is said on standard error, and which modules of the `filter` it does not have.
 fn answer_each<'t, P, T: Serialize>(
     files: &args::Files,
     color: terminal::ColorChoice,
     params: &P,
+    filter: Option<&Filter>,
     times: impl IntoIterator<Item = &'t TimeExpr> + Clone,
     query: impl Fn(&Trace, &dyn RecordingSymbols, &P, &Cancel) -> tracehound_query::Result<T>,
     print: impl Fn(&T, terminal::Style, &mut dyn Write) -> io::Result<()>,
@@ -366,6 +367,9 @@ fn answer_each<'t, P, T: Serialize>(
         &mut terminal::stdout(),
         |opened| {
             opened.tell_beyond(times.clone());
+            if let Some(filter) = filter {
+                opened.tell_missing_modules(filter);
+            }
             query(&opened.trace, &opened.symbols, params, interrupt::flag()).map_err(misuse)
         },
         |answer, _, out| print(answer, style, out),

@@ -12,7 +12,7 @@ use tracehound_api::info::End;
 use tracehound_format::FormatError;
 use tracehound_index::Trace;
 use tracehound_ingest::{IndexProgress, OnProgress, OpenError, OpenOptions, Recording};
-use tracehound_query::TimeExpr;
+use tracehound_query::{Filter, TimeExpr};
 
 use super::{fleet, interrupt, terminal, units};
 use tracehound_symbols::Symbolizer;
@@ -42,6 +42,13 @@ impl OpenRecording {
                     units::duration(end)
                 );
             }
+        }
+    }
+
+    /// Tells on standard error which modules that were asked for the recording does not have: nothing passes then.
+    pub fn tell_missing_modules(&self, filter: &Filter) {
+        for why in filter.missing_modules(&self.trace) {
+            crate::tell!("heaptrace: {}: {}", terminal::clean(&self.path), terminal::clean(&why));
         }
     }
 

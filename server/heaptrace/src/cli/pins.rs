@@ -63,7 +63,7 @@ pub fn run(args: &PinsArgs, color: ColorChoice) -> Result<()> {
     let params =
         PinsParams { at, by, unit: args.unit, limit: limit.filter(|_| args.files.json), ..PinsParams::default() };
     let print = |pins: &Pins, style, out: &mut dyn Write| print(pins, limit.unwrap_or(usize::MAX), style, out);
-    answer_each(&args.files, color, &params, &params.at, pins::run, print)
+    answer_each(&args.files, color, &params, None, &params.at, pins::run, print)
 }
 
 /// Writes the rows and the pairs.

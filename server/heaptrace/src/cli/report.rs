@@ -45,6 +45,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     let filter = args.filters.filter().map_err(misuse)?;
     let opened = open::open_telling(&args.file)?;
     opened.tell_beyond(window.times());
+    opened.tell_missing_modules(&filter);
     let made = report::make(&ReportScope {
         trace: &opened.trace,
         symbols: &opened.symbols,

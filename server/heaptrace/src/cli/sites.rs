@@ -64,7 +64,7 @@ pub fn run(args: &SitesArgs, color: ColorChoice) -> Result<()> {
     let filter = args.filters.filter().map_err(misuse)?;
     let params =
         SitesParams { window, filter, sort: sort.into(), search: args.search.clone(), limit, ..SitesParams::default() };
-    answer_each(&args.files, color, &params, params.window.times(), sites::run, print)
+    answer_each(&args.files, color, &params, Some(&params.filter), params.window.times(), sites::run, print)
 }
 
 /// Writes the table.

@@ -31,7 +31,7 @@ pub struct ThreadsArgs {
 pub fn run(args: &ThreadsArgs, color: ColorChoice) -> Result<()> {
     let window = args.window.resolve()?;
     let params = ThreadsParams { window, filter: args.filters.filter().map_err(misuse)? };
-    answer_each(&args.files, color, &params, params.window.times(), threads::run, print)
+    answer_each(&args.files, color, &params, Some(&params.filter), params.window.times(), threads::run, print)
 }
 
 /// Writes the threads, and below them the pairs of different ones.

@@ -56,7 +56,7 @@ pub fn run(args: &TopArgs, color: ColorChoice) -> Result<()> {
         limit,
         ..FunctionsParams::default()
     };
-    answer_each(&args.files, color, &params, params.window.times(), functions::run, print)
+    answer_each(&args.files, color, &params, Some(&params.filter), params.window.times(), functions::run, print)
 }
 
 /// Writes the table.

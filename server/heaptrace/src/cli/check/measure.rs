@@ -3,13 +3,14 @@
 use anyhow::Result;
 use serde::Serialize;
 use tracehound_api::info::Info;
+use tracehound_api::leaks::LeakSite;
 use tracehound_api::pins::{PinGroup, PinRow};
 use tracehound_api::{Frame, Metric};
 use tracehound_index::What;
 use tracehound_query::node_sums::{self, NodeSum};
 use tracehound_query::pins::{self, PinsParams};
 use tracehound_query::suppress::Suppression;
-use tracehound_query::{Filter, Window, info, leaks, stacks};
+use tracehound_query::{Filter, Window, info, leaks, parse_site, stacks};
 
 use super::budget::{Budget, ByteSize};
 use crate::cli::open::OpenRecording;
@@ -339,7 +340,7 @@ impl<'a> Subject<'a> {
             let name = format!("leaks:{regex}");
             let mut check = compare(&name, sites.map(|site| site.bytes).sum(), LimitUnit::Bytes, &limit, &words);
             if !check.passed {
-                check.evidence = self.leaking(matches);
+                check.evidence = self.leaking(|site| matches(&site.stack));
             }
             checks.push(check);
         }
@@ -349,12 +350,16 @@ impl<'a> Subject<'a> {
         for module in &budget.modules {
             let regex = &module.module.0;
             let filter = Filter { module: Some(regex.clone()), ..Filter::default() };
+            self.opened.tell_missing_modules(&filter);
             if let Some(max) = module.leaked {
-                let inside = |stack: &[Frame]| {
-                    stack.iter().any(|frame| frame.module.as_ref().is_some_and(|name| regex.is_match(name)))
+                let selected = filter.select(&self.opened.trace, &self.opened.symbols, interrupt::flag());
+                let selected = selected.map_err(misuse)?.sites;
+                let inside = |site: &LeakSite| {
+                    let number = parse_site("site", &site.id).ok();
+                    selected.as_ref().is_none_or(|sites| number.is_some_and(|it| sites.get(it as usize) == Some(&true)))
                 };
                 let limit = Limit { max: max.0, source: source.to_owned() };
-                let sites = self.leaks.sites.iter().filter(|site| inside(&site.stack));
+                let sites = self.leaks.sites.iter().filter(|site| inside(site));
                 let words = format!("# that module `{regex}` asked for {}, of @", self.not_freed());
                 let name = format!("module-leaked:{regex}");
                 let check = compare(&name, sites.map(|site| site.bytes).sum(), LimitUnit::Bytes, &limit, &words);
@@ -436,8 +441,8 @@ impl<'a> Subject<'a> {
         Ok(check)
     }
 
-    fn leaking(&self, matches: impl Fn(&[Frame]) -> bool) -> Vec<Evidence> {
-        let sites = self.leaks.sites.iter().filter(|site| matches(&site.stack)).take(SHOWN);
+    fn leaking(&self, matches: impl Fn(&LeakSite) -> bool) -> Vec<Evidence> {
+        let sites = self.leaks.sites.iter().filter(|site| matches(site)).take(SHOWN);
         sites
             .map(|site| Evidence {
                 value: site.bytes,
