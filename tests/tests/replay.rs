@@ -70,6 +70,22 @@ fn one_thread_takes_what_real_runs_take() {
 }
 
 #[test]
+fn nothing_is_recommended_that_takes_more() {
+    let traced = trace(block_cache(), &["1", "2000", "8"], &[]);
+    let said = |allocator: &str, setting: &str| {
+        let output = ask(&["replay", "--allocator", allocator, "--set", setting], &traced.recording());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let worse = said("tcmalloc", "release_rate=0");
+    assert!(worse.contains("tcmalloc 2.") && worse.contains(" release_rate=0"), "{worse}");
+    assert!(worse.contains("\nNo row takes less at the end than the program's own allocator, "), "{worse}");
+    assert!(!worse.contains("Prove it"), "{worse}");
+    let known = said("mimalloc", "MIMALLOC_RESET_DELAY=0");
+    assert!(known.contains("MIMALLOC_RESET_DELAY=0"), "{known}");
+}
+
+#[test]
 fn blocks_have_the_alignment_that_the_program_asked_for() {
     let traced = trace(compile("family.c", &["-O1"]), &[], &[]);
     let folder = tempfile::tempdir().unwrap();
@@ -183,6 +199,9 @@ fn what_cannot_be_played_is_said_in_one_line() {
         (&["--allocator", &no_allocator], "defines no malloc"),
         (&["--allocator", "system", "--set", "nosuch=1"], "it has arena_max, "),
         (&["--allocator", "system", "--set", "arena_max=many"], "takes a number"),
+        (&["--allocator", "tcmalloc", "--set", "arena_max=1"], "it has aggressive_decommit, "),
+        (&["--allocator", "tcmalloc", "--set", "TCMALLOC_ARENA_MAX=1"], "has no such setting"),
+        (&["--allocator", "mimalloc", "--set", "purge_delayed=0"], "libmimalloc.so.2 has no such setting"),
         (&["--allocator", "nedmalloc"][..], "accepted: system, jemalloc"),
         (&["--allocator", "./no/such.so"], "there is none"),
         (&["--allocator", "system", "--set", "arena_max"], "NAME=VALUE"),
@@ -192,7 +211,10 @@ fn what_cannot_be_played_is_said_in_one_line() {
         assert!(output.status.code() == Some(2) && said.contains(word) && said.lines().count() == 1, "{said}");
     }
     // A setting that an allocator does not understand: there are no figures that would be those of its usual settings.
-    let replay = json(&["replay", "--allocator", "jemalloc", "--set", "dirty_decay=0"], &recording);
+    let output = ask(&["replay", "--json", "--allocator", "jemalloc", "--set", "dirty_decay=0"], &recording);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("no allocator gave figures"), "{said}");
+    let replay: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let why = replay["rows"][0]["failed"].as_str().unwrap_or_default();
     assert!(why.contains("Invalid conf pair: dirty_decay:0"), "{replay:#}");
     // Without the player beside it.

@@ -75,6 +75,15 @@ impl Family {
         known.into_iter().find(|(part, _)| name.contains(part)).map_or(Self::Other, |(_, family)| family)
     }
 
+    /// What the variables of its settings begin with.
+    pub const fn prefix(self) -> Option<&'static str> {
+        match self {
+            Self::Tcmalloc => Some("TCMALLOC_"),
+            Self::Mimalloc => Some("MIMALLOC_"),
+            Self::System | Self::Jemalloc | Self::Other => None,
+        }
+    }
+
     /// Where it is installed.
     pub fn installed(self) -> Option<PathBuf> {
         let files = self.files().iter();
@@ -99,6 +108,9 @@ impl Candidate {
                     Misuse(format!("--allocator {name}: it is not installed; give the path of its library"))
                 })?),
             };
+            if let Some(library) = &library {
+                tunables::check_library(family, library, &settings)?;
+            }
             return Ok(Self { family, library, settings });
         }
         let path = std::path::absolute(name)?;
@@ -110,7 +122,9 @@ impl Candidate {
             return Err(Misuse(format!("--allocator {name}: {why}")).into());
         }
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(Self { family: Family::of_file(&file), library: Some(path), settings })
+        let family = Family::of_file(&file);
+        tunables::check_library(family, &path, &settings)?;
+        Ok(Self { family, library: Some(path), settings })
     }
 
     /// Candidates where none were given: everything that is installed, with the settings that help most often.
@@ -152,11 +166,7 @@ impl Candidate {
             Family::System => variables.push(("GLIBC_TUNABLES".into(), joined("glibc.malloc.", "=").join(":"))),
             Family::Jemalloc => variables.push(("MALLOC_CONF".into(), joined("", ":").join(","))),
             Family::Tcmalloc | Family::Mimalloc | Family::Other => {
-                let prefix = match self.family {
-                    Family::Tcmalloc => "TCMALLOC_",
-                    Family::Mimalloc => "MIMALLOC_",
-                    _ => "",
-                };
+                let prefix = self.family.prefix().unwrap_or_default();
                 variables.extend(
                     own.iter().map(|(name, value)| (format!("{prefix}{}", name.to_uppercase()), (*value).clone())),
                 );
