@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -127,6 +128,11 @@ fn a_bundle_of_a_killed_program_takes_its_side_file_along() {
     let read = |path: &Path| std::fs::read(path).expect("the side file");
     let (theirs, ours) = (folder.join("r.dat.live"), away.path().join("r.dat.live"));
     assert!(read(&theirs) == read(&ours));
+    // It is mostly holes, and stays so.
+    let on_disk = |path: &Path| std::fs::metadata(path).expect("it is there").blocks() * 512;
+    let (there, here) = (on_disk(&theirs), on_disk(&ours));
+    assert!(here <= there + there / 4, "{here} bytes of {there}");
+    assert!(there * 4 < read(&theirs).len() as u64, "there are no holes in {}", theirs.display());
     let info = |folder: &Path| json(folder, &["info", "--json", "r.dat"]);
     let (there, here) = (info(folder), info(away.path()));
     assert_eq!((&here["end"], number(&here, "/leaked/bytes")), (&"killed".into(), 100));

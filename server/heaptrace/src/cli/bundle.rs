@@ -1,9 +1,13 @@
 //! `heaptrace bundle`: the names that a recording needs, for a machine that has none of the programs.
 
 use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use tracehound_api::info::End;
 use tracehound_ingest::side_file::path_of;
 
@@ -102,7 +106,28 @@ fn copy_side_file(args: &BundleArgs, recording: &Path) -> Result<()> {
     if !from.is_file() {
         return Ok(());
     }
-    fs::copy(&from, &to).with_context(|| format!("cannot write {}", to.display()))?;
+    copy_with_holes(&from, &to).with_context(|| format!("cannot write {}", to.display()))?;
     crate::tell!("heaptrace: the program was killed: take {} along, too", to.display());
     Ok(())
+}
+
+/// Copies a file that is mostly holes, and leaves them holes. It is for its owner alone, as recordings are.
+fn copy_with_holes(from: &Path, to: &Path) -> io::Result<()> {
+    let mut from = File::open(from)?;
+    let mut to = File::options().write(true).create(true).truncate(true).mode(0o600).open(to)?;
+    let len = from.metadata()?.len();
+    let mut at = 0;
+    while at < len {
+        // Where a file system does not tell, the rest is data.
+        let (start, end) = match seek(&from, SeekFrom::Data(at)) {
+            Ok(start) => (start, seek(&from, SeekFrom::Hole(start)).unwrap_or(len)),
+            Err(Errno::NXIO) => break,
+            Err(_) => (at, len),
+        };
+        from.seek(io::SeekFrom::Start(start))?;
+        to.seek(io::SeekFrom::Start(start))?;
+        io::copy(&mut (&from).take(end.saturating_sub(start)), &mut to)?;
+        at = end;
+    }
+    to.set_len(len)
 }
