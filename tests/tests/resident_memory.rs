@@ -137,6 +137,16 @@ fn memory_of_no_allocator_has_its_sentence() {
 }
 
 #[test]
+fn mappings_that_were_not_recorded_are_not_said_to_be_nobodys() {
+    let program = compile("resident_other.c", &["-O1", "-g", &include()]);
+    let traced = trace(&program, &["direct"], &[("TRACEHOUND_MAPPINGS", "0")]);
+    let output = tracehound_tests::ask(&["memory", "--at", "here"], &traced.recording());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("who mapped it is not known, since mappings were not recorded"), "{text}");
+    assert!(text.contains("\nmappings were not recorded (TRACEHOUND_MAPPINGS=0)\n"), "{text}");
+}
+
+#[test]
 fn tens_of_thousands_of_mappings() {
     let traced = trace(resident_program(), &["15000"], &[]);
     let truth = truth(&traced.stdout());

@@ -284,6 +284,8 @@ pub fn from_look(
         beside.push(BesideRow { key: "huge_pages".into(), bytes: kinds.anonymous_huge });
     }
     beside.extend(map.cgroup.iter().map(|(name, bytes)| BesideRow { key: format!("cgroup_{name}"), bytes: *bytes }));
+    let knows_mappings = super::memory::has_mappings(trace);
+    let words = AllocatorWords { model, knows_all, knows_mappings, trim, heaps: &heaps };
     Ok(MemoryLedger {
         look_ns: Some(map.t_ns),
         rss_bytes: rss,
@@ -293,7 +295,7 @@ pub fn from_look(
         knows_all_blocks: knows_all,
         returnable_by_trim_bytes: trim,
         allocator: model.name().into(),
-        why: words::why(&sums, rss, &AllocatorWords { model, knows_all, trim, heaps: &heaps }),
+        why: words::why(&sums, rss, &words),
         rows: sums.documents(),
         beside,
     })

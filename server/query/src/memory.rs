@@ -39,6 +39,15 @@ pub struct MemoryParams {
     pub limit: Option<usize>,
 }
 
+/// Whether the recording has the program's mappings: `TRACEHOUND_MAPPINGS` can leave them out.
+#[must_use]
+pub fn has_mappings(trace: &Trace) -> bool {
+    let off = |option: &String| {
+        option.strip_prefix("TRACEHOUND_MAPPINGS=").is_some_and(|value| ["0", "off", "no", "false"].contains(&value))
+    };
+    !trace.facts().process.as_ref().is_some_and(|process| process.options.iter().any(off))
+}
+
 /// Computes the parts of memory at the moment.
 ///
 /// # Errors

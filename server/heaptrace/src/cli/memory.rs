@@ -10,9 +10,9 @@ use tracehound_query::memory::{self, MemoryParams};
 use super::args::Files;
 use super::stack::name;
 use super::table::{Align, TextCell, TextTable};
-use super::terminal::{ColorChoice, Style, TextRole, clean};
+use super::terminal::{self, ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, count, duration, percent};
-use super::{answer_each, misuse};
+use super::{FileName, Shortfall, for_each, interrupt, misuse};
 use crate::query_params;
 
 /// Show the parts of resident memory: live blocks, the rest of their pages, memory that the allocator keeps, files, the
@@ -38,11 +38,23 @@ pub fn run(args: &MemoryArgs, color: ColorChoice) -> Result<()> {
     let limit = args.files.row_limit(args.rows, 10);
     let at = query_params::window(None, None, Some(&args.at)).map_err(misuse)?.at;
     let params = MemoryParams { at, limit, ..MemoryParams::default() };
-    answer_each(&args.files, color, &params, None, &params.at, memory::run, print)
+    let style = Style::of_stdout(color);
+    for_each(
+        &args.files,
+        FileName::Tell(style),
+        Shortfall::Tell(style),
+        &mut terminal::stdout(),
+        |opened| {
+            opened.tell_beyond(&params.at);
+            memory::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
+        },
+        |memory, opened, out| print(memory, memory::has_mappings(&opened.trace), style, out),
+    )
 }
 
-/// Writes what resident memory is made of, how full the pages are, and who mapped address space.
-pub fn print(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()> {
+/// Writes what resident memory is made of, how full the pages are, and who mapped address space, where mappings were
+/// recorded.
+pub fn print(memory: &Memory, has_mappings: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
     resident(memory, style, out)?;
     let pages = &memory.pages;
     if pages.bytes > 0 {
@@ -59,8 +71,10 @@ pub fn print(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<(
     }
     if memory.mapped_bytes > 0 {
         mapped(memory, style, out)?;
-    } else {
+    } else if has_mappings {
         writeln!(out, "\nno mappings were recorded up to then")?;
+    } else {
+        writeln!(out, "\nmappings were not recorded (TRACEHOUND_MAPPINGS=0)")?;
     }
     Ok(())
 }

@@ -11,6 +11,8 @@ pub struct AllocatorWords<'a> {
     pub model: AllocatorModel,
     /// Whether all live blocks are known.
     pub knows_all: bool,
+    /// Whether mappings were recorded.
+    pub knows_mappings: bool,
     /// Bytes that `malloc_trim(0)` would give back, where that is known.
     pub trim: Option<u64>,
     /// The regions of the heap.
@@ -68,6 +70,12 @@ pub fn why(sums: &LedgerSums, rss: u64, allocator: &AllocatorWords<'_>) -> Strin
         }
         "modules" => modules_words(&amount, bytes, sums),
         "stacks" => format!("{amount} are stacks of threads."),
+        "other" if !allocator.knows_mappings => {
+            format!(
+                "{amount} are memory without a file: who mapped it is not known, since mappings were not recorded \
+                 (TRACEHOUND_MAPPINGS=0)."
+            )
+        }
         "other" => format!(
             "{amount} are memory without a file that nobody was seen to map: by system calls that pass the C library by, or \
              before recording began."
@@ -139,7 +147,8 @@ mod tests {
             last_block: 64,
         };
         let heaps = std::slice::from_ref(&heap);
-        let glibc = AllocatorWords { model: AllocatorModel::Glibc, knows_all: true, trim: Some(90 << 20), heaps };
+        let trim = Some(90 << 20);
+        let glibc = AllocatorWords { model: AllocatorModel::Glibc, knows_all: true, knows_mappings: true, trim, heaps };
         let text = why(&sums, 100 << 20, &glibc);
         assert!(text.starts_with("90.0 MiB (90.0%) are free pages"), "{text}");
         assert!(
@@ -164,6 +173,8 @@ mod tests {
         );
         sums.add("other", 90 << 20, "mapping", "0x1000");
         assert!(said(&sums).starts_with("90.0 MiB (90.0%) are memory without a file that nobody"), "{}", said(&sums));
+        let unknown = why(&sums, 100 << 20, &AllocatorWords { knows_mappings: false, ..nothing });
+        assert!(unknown.contains("mappings were not recorded") && !unknown.contains("nobody"), "{unknown}");
         assert_eq!(why(&LedgerSums::default(), 0, &nothing), "Nothing is resident.");
     }
 }

@@ -247,7 +247,7 @@ pub fn memory(shelf: &mut Shelf, asked: &OfMemory) -> Result<String> {
             pin_text::print(held, 40, Style::default(), out)?;
             out.push(b'\n');
         }
-        memory_text::print(&answer, Style::default(), out)
+        memory_text::print(&answer, ledger::has_mappings(&opened.trace), Style::default(), out)
     })
 }
 
