@@ -67,7 +67,7 @@ struct Played {
 /// What a recording would take.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-struct Answer {
+struct ReplayAnswer {
     replay: Replay,
     /// What the recording's own allocator takes at the end when it is replayed.
     #[serde(skip)]
@@ -129,7 +129,7 @@ pub fn run(args: &ReplayArgs, color: ColorChoice) -> Result<()> {
     }
 }
 
-fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Result<Answer> {
+fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Result<ReplayAnswer> {
     let trace = &opened.trace;
     let basis = replay_basis::run(trace, &opened.symbols, interrupt::flag()).map_err(misuse)?;
     let live = trace.facts().peak.bytes;
@@ -176,7 +176,7 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
     let recorded = recorded(&basis, recorded_as);
     let replay = Replay { schema: "heaptrace.replay/1".into(), recorded, self_check, rows };
     replays::keep(trace, &replay);
-    Ok(Answer { replay, own_end_bytes })
+    Ok(ReplayAnswer { replay, own_end_bytes })
 }
 
 fn recorded(basis: &ReplayBasis, allocator: String) -> RecordedMemory {
@@ -303,7 +303,7 @@ fn range(bounds: [u64; 2]) -> String {
     }
 }
 
-fn print(answer: &Answer, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn print(answer: &ReplayAnswer, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let replay = &answer.replay;
     let recorded = &replay.recorded;
     let head = format!("recorded with {}: at most {}", clean(&recorded.allocator), bytes(recorded.peak_bytes));
