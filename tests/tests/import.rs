@@ -36,7 +36,7 @@ fn what_a_killed_program_left_is_not_called_complete() {
     assert!(import(&cut, &ours).contains("the file is cut"));
     let info = json(&["info"], &ours);
     assert_eq!((&info["end"], &info["complete"]), (&Value::from("unknown"), &Value::from(false)));
-    // Where the blocks lay is not known.
+    // The addresses of the blocks are not known.
     for command in [&["memory"][..], &["pins"], &["map"], &["top", "--address", "0x0..0x10000000"]] {
         let output = Command::new(heaptrace()).args(command).arg(&ours).output().expect("it can be started");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_program_is_told_from_the_end_of_a_file() {
+    fn the_end_of_a_program_is_not_the_end_of_a_file() {
         let whole = "v 10400 3\nX app\ns 4 main\ni 1000 0 1\nt 1 0\na 10 1\nc 5\n+ 0\n+ 0\nc 9\nR 5\n\n# strings: 1\n# ips: 1\n";
         let ended = done(whole).unwrap();
         assert_eq!((ended.allocs, ended.end), (2, Some(EndReason::Exit)));
