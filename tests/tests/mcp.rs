@@ -107,6 +107,39 @@ fn planted_faults_are_on_the_first_page() {
     has(&answers[0], &["recordings"]);
 }
 
+/// Every filter of the command line, with the same result.
+#[test]
+fn filters_are_those_of_the_command_line() {
+    let leak = recorded("leak");
+    let path = leak.recording();
+    let filters = [
+        ("hide", "session_open"),
+        ("show", "session_open"),
+        ("show_from", "session_open"),
+        ("transform", "drop-function:session_open"),
+        ("freed_by", "main"),
+        ("min_lifetime", "1ms"),
+        ("max_lifetime", "1ms"),
+        ("address", "0x0..0xffffffff"),
+        ("module", "nosuch"),
+    ];
+    let question = |(name, value): &(&str, &str)| json!(["top", {"metric": "allocated", *name: value}]);
+    let answers = ask(&[&path], &filters.iter().map(question).collect::<Vec<_>>());
+    for ((name, value), answer) in filters.iter().zip(answers) {
+        let option = format!("--{}", name.replace('_', "-"));
+        let output = tracehound_tests::ask(&["top", "--metric", "allocated", &option, value], &path);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let first = text.lines().next().expect("a line");
+        assert!(answer.lines().any(|line| line == first), "{name}: no line {first:?}:\n{answer}");
+    }
+    let name = path.display().to_string();
+    let alike = json!(["compare", {"before": [name], "focus": "session_open"}]);
+    let nothing = json!(["compare", {"before": [name], "ignore": "."}]);
+    let answers = ask(&[&path], &[alike, nothing]);
+    has(&answers[0], &["+", "session_open"]);
+    assert!(!answers[1].contains("session_open"), "{}", answers[1]);
+}
+
 #[test]
 fn a_page_says_how_to_go_on_and_what_is_not_there_is_an_answer() {
     let leak = recorded("leak");
@@ -119,6 +152,7 @@ fn a_page_says_how_to_go_on_and_what_is_not_there_is_an_answer() {
         json!(["sql", {"query": "DELETE FROM recordings"}]),
         json!(["sql", {"query": "ATTACH '/etc/passwd' AS x"}]),
         json!(["leaks", {"path": "/etc/passwd"}]),
+        json!(["memory", {"pins": true}]),
     ];
     let said = client(&[&path], &questions);
     let answer = |at: usize| {
@@ -134,4 +168,5 @@ fn a_page_says_how_to_go_on_and_what_is_not_there_is_an_answer() {
     }
     assert!(answer(2).1.contains("there is no recording \"other.dat\"; there are: memory-"), "{}", answer(2).1);
     assert!(answer(4).1.contains("only SELECT"), "{}", answer(4).1);
+    assert!(answer(7).1.contains("\"pins\" is a text"), "{}", answer(7).1);
 }

@@ -108,8 +108,35 @@ impl JoinedLines for Vec<String> {
     }
 }
 
-/// Declares how a struct of optional texts, named as in URLs, becomes a filter.
+/// Declares how a struct of optional texts, named as in URLs, becomes a filter; with `texts`, and how they are listed.
 macro_rules! filter_texts {
+    ($type:ty, texts) => {
+        $crate::query_params::filter_texts!($type);
+        impl $type {
+            /// The texts that are there, by their names in URLs.
+            pub fn texts(&self) -> Vec<(&'static str, String)> {
+                let all = [
+                    ("focus", &$crate::query_params::JoinedLines::lines(&self.focus)),
+                    ("ignore", &self.ignore),
+                    ("hide", &self.hide),
+                    ("show", &self.show),
+                    ("show_from", &self.show_from),
+                    ("transform", &$crate::query_params::JoinedLines::lines(&self.transform)),
+                    ("module", &self.module),
+                    ("thread", &self.thread),
+                    ("context", &self.context),
+                    ("freed_by", &self.freed_by),
+                    ("min_size", &self.min_size),
+                    ("max_size", &self.max_size),
+                    ("min_lifetime", &self.min_lifetime),
+                    ("max_lifetime", &self.max_lifetime),
+                    ("lifetime", &self.lifetime),
+                    ("address", &self.address),
+                ];
+                all.into_iter().filter_map(|(name, text)| Some((name, text.clone()?))).collect()
+            }
+        }
+    };
     ($type:ty) => {
         impl $type {
             /// The filter that the texts stand for.
@@ -138,29 +165,6 @@ macro_rules! filter_texts {
                     }
                     .as_deref()
                 })
-            }
-
-            /// The texts that are there, by their names in URLs.
-            pub fn texts(&self) -> Vec<(&'static str, String)> {
-                let all = [
-                    ("focus", &$crate::query_params::JoinedLines::lines(&self.focus)),
-                    ("ignore", &self.ignore),
-                    ("hide", &self.hide),
-                    ("show", &self.show),
-                    ("show_from", &self.show_from),
-                    ("transform", &$crate::query_params::JoinedLines::lines(&self.transform)),
-                    ("module", &self.module),
-                    ("thread", &self.thread),
-                    ("context", &self.context),
-                    ("freed_by", &self.freed_by),
-                    ("min_size", &self.min_size),
-                    ("max_size", &self.max_size),
-                    ("min_lifetime", &self.min_lifetime),
-                    ("max_lifetime", &self.max_lifetime),
-                    ("lifetime", &self.lifetime),
-                    ("address", &self.address),
-                ];
-                all.into_iter().filter_map(|(name, text)| Some((name, text.clone()?))).collect()
             }
         }
     };

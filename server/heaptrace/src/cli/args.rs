@@ -172,4 +172,4 @@ pub struct Filters {
     #[arg(long, value_name = "A..B")]
     pub address: Option<String>,
 }
-filter_texts!(Filters);
+filter_texts!(Filters, texts);

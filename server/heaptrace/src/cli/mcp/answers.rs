@@ -17,7 +17,9 @@ use tracehound_query::functions::{FunctionSort, FunctionsParams};
 use tracehound_query::leaks::LeaksParams;
 use tracehound_query::memory::MemoryParams;
 use tracehound_query::pins::PinsParams;
-use tracehound_query::{TimeExpr, Window, compare as many, diff, flamegraph, functions, memory as ledger, pins};
+use tracehound_query::{
+    Filter, TimeExpr, Window, compare as many, diff, flamegraph, functions, memory as ledger, pins,
+};
 use tracehound_sql::{Database, SqlLimits, SqlRecording};
 
 use super::super::open::OpenRecording;
@@ -37,9 +39,18 @@ const TREE_ROWS: usize = 120;
 const LONGEST_QUERY: Duration = Duration::from_secs(60);
 
 fn printed(opened: &OpenRecording, print: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Result<String> {
+    printed_of(opened, &Filter::default(), print)
+}
+
+/// What is printed of the blocks that a filter selects.
+fn printed_of(
+    opened: &OpenRecording,
+    filter: &Filter,
+    print: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+) -> Result<String> {
     let mut out = Vec::new();
-    if let Some(shortfall) = opened.shortfall() {
-        out.extend_from_slice(format!("Note: {}\n\n", clean(&shortfall)).as_bytes());
+    for note in opened.shortfall().into_iter().chain(filter.missing_modules(&opened.trace)) {
+        out.extend_from_slice(format!("Note: {}\n\n", clean(&note)).as_bytes());
     }
     print(&mut out)?;
     // The hints of the command line are about its options.
@@ -93,7 +104,7 @@ pub fn leaks(shelf: &mut Shelf, asked: &OfLeaks) -> Result<String> {
     let opened = shelf.open(asked.recording.as_deref())?;
     let params = LeaksParams {
         window: asked.part.window(Metric::Leaked)?,
-        filter: asked.part.filter()?,
+        filter: asked.part.filter.filter().map_err(misuse)?,
         limit: Some(MOST_ROWS),
         ..LeaksParams::default()
     };
@@ -113,8 +124,9 @@ pub fn leaks(shelf: &mut Shelf, asked: &OfLeaks) -> Result<String> {
         1 => format!("1 leaking site grows, {}/s; it is listed first.\n", signed_bytes(rate as i64)),
         n => format!("{n} leaking sites grow, {}/s in all; they are listed first.\n", signed_bytes(rate as i64)),
     };
-    let text =
-        printed(&opened, |out| leak_text::print(&answer, opened.ended_early(), asked.full, Style::default(), out))?;
+    let text = printed_of(&opened, &params.filter, |out| {
+        leak_text::print(&answer, opened.ended_early(), asked.full, Style::default(), out)
+    })?;
     // They stand at the end of the text, which may be pages away.
     let mut late = String::new();
     for site in answer.freed_at_exit.iter().take(3) {
@@ -136,14 +148,14 @@ pub fn top(shelf: &mut Shelf, asked: &OfTop) -> Result<String> {
         metric: asked.metric,
         unit: asked.unit,
         window: asked.part.window(asked.metric)?,
-        filter: asked.part.filter()?,
+        filter: asked.part.filter.filter().map_err(misuse)?,
         by: asked.by,
         sort: if asked.cumulative { FunctionSort::Cum } else { FunctionSort::Flat }.into(),
         limit: Some(MOST_ROWS),
         ..FunctionsParams::default()
     };
     let answer = functions::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
-    printed(&opened, |out| tops::print(&answer, Style::default(), out))
+    printed_of(&opened, &params.filter, |out| tops::print(&answer, Style::default(), out))
 }
 
 pub fn tree(shelf: &mut Shelf, asked: &OfTree) -> Result<String> {
@@ -152,7 +164,7 @@ pub fn tree(shelf: &mut Shelf, asked: &OfTree) -> Result<String> {
         metric: asked.metric,
         unit: asked.unit,
         window: asked.part.window(asked.metric)?,
-        filter: asked.part.filter()?,
+        filter: asked.part.filter.filter().map_err(misuse)?,
         root: asked.root,
         // A row is a pixel at least: a hundredth of the root.
         width: 100,
@@ -164,7 +176,7 @@ pub fn tree(shelf: &mut Shelf, asked: &OfTree) -> Result<String> {
     };
     let graph = flamegraph::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
     let text = tree_text(&graph);
-    printed(&opened, |out| {
+    printed_of(&opened, &params.filter, |out| {
         out.extend_from_slice(text.as_bytes());
         Ok(())
     })
@@ -259,6 +271,7 @@ pub fn compare(shelf: &mut Shelf, asked: &OfCompare) -> Result<String> {
     let params = DiffParams {
         metric: asked.metric,
         unit: asked.unit,
+        filter: asked.filter.filter().map_err(misuse)?,
         limit: Some(MOST_ROWS),
         normalize: asked.normalize,
         ..DiffParams::default()

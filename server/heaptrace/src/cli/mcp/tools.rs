@@ -10,21 +10,39 @@ use tracehound_api::{Metric, Unit};
 use super::super::misuse;
 use super::shelf::Shelf;
 use super::{answers, paging};
-use crate::query_params;
+use crate::query_params::{self, filter_texts};
 
-/// Which blocks of a recording, as all questions about blocks take it; texts as on the command line.
+/// Which blocks count, and how their stacks are changed; texts as on the command line.
+#[derive(Debug, Default, Deserialize)]
+pub struct AskedFilter {
+    focus: Option<String>,
+    ignore: Option<String>,
+    hide: Option<String>,
+    show: Option<String>,
+    show_from: Option<String>,
+    transform: Option<String>,
+    module: Option<String>,
+    thread: Option<String>,
+    context: Option<String>,
+    freed_by: Option<String>,
+    min_size: Option<String>,
+    max_size: Option<String>,
+    min_lifetime: Option<String>,
+    max_lifetime: Option<String>,
+    lifetime: Option<String>,
+    address: Option<String>,
+}
+
+filter_texts!(AskedFilter);
+
+/// Which blocks of a recording, as all questions about blocks take it.
 #[derive(Debug, Default, Deserialize)]
 pub struct AskedBlocks {
     pub from: Option<String>,
     pub to: Option<String>,
     pub at: Option<String>,
-    focus: Option<String>,
-    ignore: Option<String>,
-    module: Option<String>,
-    thread: Option<String>,
-    min_size: Option<String>,
-    max_size: Option<String>,
-    lifetime: Option<String>,
+    #[serde(flatten)]
+    pub filter: AskedFilter,
 }
 
 impl AskedBlocks {
@@ -34,36 +52,32 @@ impl AskedBlocks {
         query_params::instant_is_for(metric, &window).map_err(misuse)?;
         Ok(window)
     }
-
-    pub fn filter(&self) -> Result<tracehound_query::Filter> {
-        let filter = query_params::filter(|name| {
-            match name {
-                "focus" => &self.focus,
-                "ignore" => &self.ignore,
-                "module" => &self.module,
-                "thread" => &self.thread,
-                "min_size" => &self.min_size,
-                "max_size" => &self.max_size,
-                "lifetime" => &self.lifetime,
-                _ => &None,
-            }
-            .as_deref()
-        });
-        filter.map_err(misuse)
-    }
 }
 
-const PART: [(&str, &str); 10] = [
-    ("from", "only what was allocated from this time on: 1.5s, 200ms, 50%, peak, end, capture:N, a mark's label"),
-    ("to", "only what happened before this time"),
-    ("at", "one instant in place of a window, for what was live then"),
-    ("focus", "regular expression: only blocks with a matching function or source file on their stack"),
-    ("ignore", "regular expression: only blocks whose stack has no match"),
-    ("module", "regular expression: only blocks whose stack has a frame in a matching module"),
-    ("thread", "only blocks that this thread (name or id) allocated"),
-    ("min_size", "only blocks of at least this size: 64k, 1MiB"),
-    ("max_size", "only blocks of at most this size"),
-    ("lifetime", "only blocks of this class: leaked, temporary, freed"),
+const TIMES: [(&str, &str); 3] = [
+    ("from", "start of the window: 1.5s, 200ms, 50%, peak, end, capture:N, a mark's label"),
+    ("to", "its end"),
+    ("at", "an instant in place of a window, for `live`"),
+];
+
+/// The filters of the command line, in few words: which blocks count. RE is a regular expression.
+const FILTERS: [(&str, &str); 16] = [
+    ("focus", "RE (regular expression): a function or file on the stack matches"),
+    ("ignore", "RE: none on the stack matches"),
+    ("hide", "RE: functions to leave out"),
+    ("show", "RE: the only functions to keep"),
+    ("show_from", "RE: stacks begin at the outermost match"),
+    ("transform", "as --transform, one a line"),
+    ("module", "RE: a frame's module matches"),
+    ("thread", "name or id of the allocating thread"),
+    ("context", "RE or id of a request context"),
+    ("freed_by", "RE: the freeing stack matches"),
+    ("min_size", "64k, 1MiB"),
+    ("max_size", "64k, 1MiB"),
+    ("min_lifetime", "200ms, 2s"),
+    ("max_lifetime", "200ms, 2s"),
+    ("lifetime", "leaked, temporary or freed"),
+    ("address", "0xA..0xB"),
 ];
 
 #[derive(Deserialize)]
@@ -141,6 +155,8 @@ pub struct OfCompare {
     pub unit: Unit,
     #[serde(default)]
     pub normalize: bool,
+    #[serde(flatten)]
+    pub filter: AskedFilter,
 }
 
 #[derive(Deserialize)]
@@ -176,13 +192,18 @@ fn unit() -> Value {
     one_of("what is added up", &["bytes", "count"])
 }
 
-fn with_part(mut properties: Value) -> Value {
+/// Parameters of a tool, and texts beside them.
+fn with(mut properties: Value, texts: &[(&str, &str)]) -> Value {
     if let Value::Object(map) = &mut properties {
-        for (name, about) in PART {
-            map.insert(name.into(), json!({"type": "string", "description": about}));
+        for (name, about) in texts {
+            map.insert((*name).into(), json!({"type": "string", "description": about}));
         }
     }
     properties
+}
+
+fn with_part(properties: Value) -> Value {
+    with(with(properties, &TIMES), &FILTERS)
 }
 
 const TOOLS: [Tool; 8] = [
@@ -264,13 +285,14 @@ const TOOLS: [Tool; 8] = [
         description: "What changed, by backtrace: between two recordings; between two instants of one (from, to); or between groups of recordings, where differences that may be chance are folded away (at least two a side).",
         properties: || {
             let list = |about: &str| json!({"type": "array", "items": {"type": "string"}, "description": about});
-            json!({
+            let own = json!({
                 "before": list("names of recordings"), "after": list("names of recordings; empty: two instants of the first"),
                 "from": {"type": "string", "description": "first instant of one recording; its start if left out"},
                 "to": {"type": "string", "description": "second instant; the end if left out"},
                 "metric": metric(), "unit": unit(),
                 "normalize": {"type": "boolean", "description": "scale the first side to the total of the second: what changed in shares"},
-            })
+            });
+            with(own, &FILTERS)
         },
         required: &["before"],
         call: |shelf, arguments| answers::compare(shelf, &read(arguments)?),
@@ -337,18 +359,21 @@ fn answer(tool: &Tool, shelf: &mut Shelf, arguments: Value) -> Result<String> {
         let all: Vec<&str> = known.keys().map(String::as_str).collect();
         bail!("`{}` takes no {name:?}; it takes: {}", tool.name, all.join(", "));
     }
-    let mut number = |name: &str| -> Result<Option<usize>> {
-        match arguments.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => match value.as_u64().and_then(|value| usize::try_from(value).ok()) {
-                Some(value) => Ok(Some(value)),
-                None => bail!("{name:?} is a whole number"),
-            },
-        }
-    };
-    let (offset, budget) = (number("offset")?, number("budget")?);
     // What was left open is as if it were not there.
     arguments.retain(|_, value| !value.is_null());
+    for (name, value) in &arguments {
+        let (fits, kind) = match known[name]["type"].as_str() {
+            Some("integer") => (value.is_u64(), "a whole number"),
+            Some("boolean") => (value.is_boolean(), "true or false"),
+            Some("array") => (value.is_array(), "a list"),
+            _ => (value.is_string(), "a text"),
+        };
+        if !fits {
+            bail!("{name:?} is {kind}");
+        }
+    }
+    let mut number = |name: &str| arguments.remove(name).and_then(|value| usize::try_from(value.as_u64()?).ok());
+    let (offset, budget) = (number("offset"), number("budget"));
     let text = (tool.call)(shelf, Value::Object(arguments))?;
     Ok(paging::page(&text, offset.unwrap_or(0), budget))
 }
@@ -375,8 +400,15 @@ mod tests {
         let mut shelf = Shelf::default();
         let said = call(&mut shelf, "leaks", json!({"recordings": "x"})).unwrap().unwrap_err().to_string();
         assert!(said.contains("`leaks` takes no \"recordings\"; it takes: "), "{said}");
-        let said = call(&mut shelf, "leaks", json!({"offset": -1})).unwrap().unwrap_err().to_string();
-        assert!(said.contains("whole number"), "{said}");
+        for (tool, arguments, words) in [
+            ("leaks", json!({"offset": -1}), "\"offset\" is a whole number"),
+            ("memory", json!({"pins": true}), "\"pins\" is a text"),
+            ("top", json!({"cumulative": 1}), "\"cumulative\" is true or false"),
+            ("sql", json!({"recordings": "a.dat"}), "\"recordings\" is a list"),
+        ] {
+            let said = call(&mut shelf, tool, arguments).unwrap().unwrap_err().to_string();
+            assert!(said.contains(words), "{said}");
+        }
         assert!(call(&mut shelf, "leak", json!({})).is_none());
     }
 }

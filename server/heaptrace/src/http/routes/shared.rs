@@ -95,7 +95,7 @@ parameters! {
     }
 }
 
-filter_texts!(Filters);
+filter_texts!(Filters, texts);
 
 impl Window {
     /// What the queries take.
