@@ -33,8 +33,9 @@ fn what_a_killed_program_left_is_not_called_complete() {
         Command::new("zstd").arg("-dcf").arg(&theirs).output().expect("zstd is installed by tests/needs.sh").stdout;
     let cut = folder.path().join("cut");
     std::fs::write(&cut, &text[..text.len() * 2 / 3]).expect("writable");
-    assert!(import(&cut, &ours).contains("the file is cut"));
-    let info = json(&["info"], &ours);
+    let of_cut = folder.path().join("cut.dat");
+    assert!(import(&cut, &of_cut).contains("the file is cut"));
+    let info = json(&["info"], &of_cut);
     assert_eq!((&info["end"], &info["complete"]), (&Value::from("unknown"), &Value::from(false)));
     // The addresses of the blocks are not known.
     for command in [&["memory"][..], &["pins"], &["map"], &["top", "--address", "0x0..0x10000000"]] {
