@@ -152,10 +152,10 @@ fn one_time(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict> {
     let when = if first == last {
         format!("at {}", duration(first))
     } else {
-        format!("between {} and {}", duration(first), duration(last))
+        format!("between {} and {}, the last", duration(first), duration(last))
     };
     let since = duration(history.duration_ns - last);
-    let why = format!("{blocks} left, allocated {when}; none of them in the {since} since");
+    let why = format!("{blocks} left, allocated {when}, {since} before the end");
     let quiet = (history.duration_ns - last) as f64 / history.duration_ns.max(1) as f64;
     Some(verdict(VerdictKind::OneTime, Shape::OneTime, 0.5 + quiet / 2.0, why))
 }
