@@ -173,10 +173,13 @@ leak:^__res_vinit$
 leak:^_dlerror_run$
 leak:^__libc_alloc_buffer_allocate$
 ";
+
 /// The same of what is made once for a process, in however many blocks.
 const BUILT_IN_ONCE: &str = "
 leak:^__gconv_read_conf$
+leak:^__GI___gconv_read_conf$
 leak:^__gconv_load_cache$
+leak:^__GI___gconv_load_cache$
 leak:*anonymous namespace)::pool::pool*
 leak:^_GLOBAL__sub_I_eh_alloc.cc$
 ";
@@ -185,9 +188,10 @@ leak:^_GLOBAL__sub_I_eh_alloc.cc$
 #[must_use]
 pub fn built_in() -> Vec<Suppression> {
     // A function of libc has one name for itself and one for other libraries.
-    let both = |list: &str| format!("{list}{}", list.replace("leak:^", "leak:^__GI_"));
-    let read = |list: &str| parse(&both(list), &SuppressionOrigin::BuiltIn).unwrap_or_default();
-    let few = read(BUILT_IN).into_iter().map(|suppression| Suppression { of_few: true, ..suppression });
+    let inner = |list: &str| list.replace("leak:^", "leak:^__GI_");
+    let read = |list: &str| parse(list, &SuppressionOrigin::BuiltIn).unwrap_or_default();
+    let few = [read(BUILT_IN), read(&inner(BUILT_IN))].concat();
+    let few = few.into_iter().map(|suppression| Suppression { of_few: true, ..suppression });
     let mut list: Vec<Suppression> = few.chain(read(BUILT_IN_ONCE)).collect();
     list.push(Suppression {
         pattern: LIBRARY_START.to_owned(),

@@ -313,7 +313,7 @@ impl<W: Write> ImportState<W> {
         let text = match end {
             None => Some("the file that was imported is cut: its last lines are missing"),
             Some(EndReason::Killed) => Some(
-                "the program was killed: what heaptrack had not written by then is missing, and how much it is is not known",
+                "the program was killed: what heaptrack had not written by then is missing, and nobody knows how much that is",
             ),
             _ => None,
         };
