@@ -324,3 +324,17 @@ fn ended_from_outside() {
     let said = remarks.iter().find(|remark| remark["topic"] == "ended").expect("a remark");
     assert_eq!(said["text"], "recording was ended from outside: enough is enough");
 }
+
+/// An exec holds all threads at their next event, until it fails; a mark waits for that, as an allocation does.
+#[test]
+fn marks_beside_execs_in_vain_are_all_recorded() {
+    let run = Case::new("marks_beside_execs.c").run(true);
+    assert!(run.status.success(), "{}", run.stderr);
+    let labels: Vec<String> = dump(&run.recordings()[0])
+        .iter()
+        .filter(|event| event["kind"] == "mark")
+        .map(|event| event["label"].as_str().unwrap().to_owned())
+        .collect();
+    let expected: Vec<String> = (0..2000).map(|at| format!("mark {at}")).collect();
+    assert!(labels == expected, "{} of {}", labels.len(), expected.len());
+}

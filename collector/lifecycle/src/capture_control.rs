@@ -157,7 +157,8 @@ unsafe fn announce(caller: Caller, kind: Kind, tick: u64) {
 /// # Safety
 /// As for [`resume_recording`].
 pub unsafe fn mark(caller: Caller, label: &[u8]) {
-    let Some(session) = session::current().filter(|_| gate::state() == gate::RECORDING) else { return };
+    // While a fork or an end of the recording holds the threads, the mark waits as an event does.
+    let Some(session) = session::current().filter(|_| gate::state() != gate::PASS) else { return };
     let ordinal = session.marks.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the caller keeps the contract of `resume_recording`, which covers this call.
     let Some((thread, tick)) = (unsafe { record::single(caller, Kind::Mark, ordinal, 0) }) else { return };
