@@ -23,7 +23,8 @@ void tracehound_start(void) __attribute__((weak));
 /* Stops recording; at once, for all threads. */
 void tracehound_stop(void) __attribute__((weak));
 
-/* Sets a mark on the timeline. The label is copied, at most 4096 bytes of it. */
+/* Sets a mark on the timeline. The label is copied, at most 4096 bytes of it. While recording is stopped, as before the
+ * first start, nothing is set. */
 void tracehound_mark(const char *label) __attribute__((weak));
 
 /* Waits until everything recorded so far is in the file, at most two seconds. */

@@ -81,6 +81,18 @@ fn for_each(mut each: impl FnMut(*mut *mut c_char, &'static [u8])) {
     }
 }
 
+/// Whether this library is in `LD_PRELOAD` of the program's environment.
+#[cfg(not(linked))]
+pub fn has_library() -> bool {
+    // SAFETY: a plain read. What had no list at the start has the kernel's, and later none.
+    if unsafe { environ.is_null() } {
+        return false;
+    }
+    let mut found = false;
+    for_each(|_, entry| found |= entry.strip_prefix(PRELOAD).is_some_and(|value| without_us(value).is_some()));
+    found
+}
+
 /// Value of a variable; the first entry counts, as in `getenv`.
 pub fn get(name: &str) -> Option<&'static [u8]> {
     let mut found = None;
@@ -222,6 +234,37 @@ impl Environment {
         }
         list
     }
+}
+
+/// `given` without this library in `LD_PRELOAD`, for a program that cannot load it; `None` when it is not in there.
+///
+/// # Safety
+/// `given` must be null or a list of terminated strings that ends with a null pointer.
+pub unsafe fn with_no_library(given: *const *const c_char) -> Option<Environment> {
+    let (mut list, mut strings) = (Vec::new(), Vec::new());
+    let (mut at, mut changed) = (given, false);
+    // SAFETY: as `given` is.
+    unsafe {
+        while !at.is_null() && !(*at).is_null() {
+            if !crate::seccomp::is_readable((*at).addr(), 1) {
+                return None;
+            }
+            let value = CStr::from_ptr(*at).to_bytes().strip_prefix(PRELOAD);
+            match value.and_then(without_us) {
+                None => list.push(*at),
+                Some(rest) => {
+                    changed = true;
+                    if !rest.is_empty() {
+                        strings.push(CString::new([PRELOAD, &rest].concat()).ok()?);
+                        list.push(strings.last()?.as_ptr());
+                    }
+                }
+            }
+            at = at.add(1);
+        }
+    }
+    list.push(core::ptr::null());
+    changed.then_some(Environment { list, _strings: strings })
 }
 
 /// `given` with what a followed program needs; `None` when it is all there.

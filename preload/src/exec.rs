@@ -1,6 +1,7 @@
 //! exec: finishes the recording of this image before the call, and resumes it if exec fails.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::CString;
 
 use tracehound_lifecycle::Finish;
 use tracehound_shared::gate::Internal;
@@ -27,8 +28,8 @@ unsafe extern "C" {
 enum ExecName {
     /// A file: by its path, or by a name that may be looked for in `PATH`.
     File(Text, bool),
-    /// A descriptor, or a path below one.
-    Other,
+    /// The file of a descriptor, or one below its folder.
+    Opened(c_int, Text),
 }
 
 /// What exec would run.
@@ -53,13 +54,14 @@ unsafe fn around(named: ExecName, environment: List, exec: impl FnOnce(List) -> 
         // The kernel refuses it.
         return exec(environment);
     }
+    let mut can_load = true;
     // Without a recording no system call of ours: the program may have forbidden it.
     if is_recorded || recorded != 0 && start::follows_children() {
         let mut buffer = [0; PATH_BYTES];
         // SAFETY: the program's arguments.
         match unsafe { find(named, &mut buffer) } {
             ExecTarget::Nothing if is_recorded => return exec(environment),
-            ExecTarget::At(path) => unfollowed::about_to_run(path),
+            ExecTarget::At(path) => can_load = unfollowed::about_to_run(path),
             _ => {}
         }
     }
@@ -68,7 +70,7 @@ unsafe fn around(named: ExecName, environment: List, exec: impl FnOnce(List) -> 
     let own = {
         let _internal = Internal::enter();
         // SAFETY: the program's list.
-        if start::follows_children() { unsafe { environment::with_us(environment) } } else { None }
+        if start::follows_children() { unsafe { environment_for(can_load, environment) } } else { None }
     };
     let result = match own {
         None => exec(environment),
@@ -91,9 +93,19 @@ unsafe fn around(named: ExecName, environment: List, exec: impl FnOnce(List) -> 
     result
 }
 
+/// The environment that a followed program is to have, if it is not the given one.
+unsafe fn environment_for(can_load: bool, given: List) -> Option<environment::Environment> {
+    // SAFETY: the program's list.
+    unsafe { if can_load { environment::with_us(given) } else { environment::with_no_library(given) } }
+}
+
 /// What exec would run; `buffer` is for its path.
 unsafe fn find(named: ExecName, buffer: &mut [u8; PATH_BYTES]) -> ExecTarget<'_> {
-    let ExecName::File(file, search) = named else { return ExecTarget::Unknown };
+    let (file, search) = match named {
+        ExecName::File(file, search) => (file, search),
+        // SAFETY: the program's arguments.
+        ExecName::Opened(fd, path) => return unsafe { find_opened(fd, path, buffer) },
+    };
     if file.is_null() || !seccomp::is_readable(file.addr(), 1) || tracehound_lifecycle::is_confined() {
         return ExecTarget::Unknown;
     }
@@ -119,6 +131,36 @@ unsafe fn find(named: ExecName, buffer: &mut [u8; PATH_BYTES]) -> ExecTarget<'_>
         }
     }
     ExecTarget::Nothing
+}
+
+/// The same of a descriptor, and of a path below it. A path through /proc leads there; where it leads nowhere, nothing is
+/// known.
+unsafe fn find_opened(fd: c_int, path: Text, buffer: &mut [u8; PATH_BYTES]) -> ExecTarget<'_> {
+    if !start::follows_children() || tracehound_lifecycle::is_confined() {
+        return ExecTarget::Unknown;
+    }
+    let path = if path.is_null() {
+        c""
+    } else {
+        if !seccomp::is_readable(path.addr(), 1) {
+            return ExecTarget::Unknown;
+        }
+        // SAFETY: it can be read, and the program passes a terminated string.
+        unsafe { CStr::from_ptr(path) }
+    };
+    if path.to_bytes().starts_with(b"/") || fd == libc::AT_FDCWD {
+        return at(path, buffer);
+    }
+    let _internal = Internal::enter();
+    let Ok(opened) = CString::new(format!("/proc/self/fd/{fd}")) else { return ExecTarget::Unknown };
+    let joined = |name: &[u8]| {
+        let below = path.to_bytes();
+        let slash: &[u8] = if below.is_empty() { b"" } else { b"/" };
+        CString::new([name, slash, below].concat()).ok()
+    };
+    // The name of the file itself says more.
+    let named = sys::read_link(&opened).ok().and_then(|name| joined(&name)).filter(|name| sys::is_executable(name));
+    named.or_else(|| joined(opened.to_bytes())).map_or(ExecTarget::Unknown, |name| at(&name, buffer))
 }
 
 /// Whether a list can be looked at.
@@ -175,7 +217,7 @@ pub unsafe extern "C-unwind" fn execvpe(file: Text, arguments: List, environment
 pub unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(ExecName::Other, environment, |environment| {
+        around(ExecName::Opened(fd, core::ptr::null()), environment, |environment| {
             next::fexecve().map_or(-1, |function| function(fd, arguments, environment))
         })
     }
@@ -192,7 +234,7 @@ pub unsafe extern "C-unwind" fn execveat(
 ) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(ExecName::Other, environment, |environment| {
+        around(ExecName::Opened(dir, path), environment, |environment| {
             next::execveat().map_or(-1, |function| function(dir, path, arguments, environment, flags))
         })
     }
@@ -261,21 +303,40 @@ unsafe fn spawn(named: ExecName, environment: List, call: impl FnOnce(List) -> c
     if !start::follows_children() || !is_list(environment) {
         return call(environment);
     }
+    let mut can_load = true;
     if start::recorded_pid() != 0 {
         let mut buffer = [0; PATH_BYTES];
         // SAFETY: the program's arguments.
         if let ExecTarget::At(path) = unsafe { find(named, &mut buffer) } {
-            unfollowed::about_to_run(path);
+            can_load = unfollowed::about_to_run(path);
         }
     }
     let internal = Internal::enter();
     // SAFETY: the program's list.
-    let own = unsafe { environment::with_us(environment) };
+    let own = unsafe { environment_for(can_load, environment) };
     drop(internal);
     let result = call(own.as_ref().map_or(environment, environment::Environment::list));
     let _internal = Internal::enter();
     drop(own);
     result
+}
+
+/// `system(3)`: starts a shell with the program's environment as it is.
+#[cfg(not(linked))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn system(command: Text) -> c_int {
+    unfollowed::about_to_start_shell();
+    // SAFETY: the program's argument.
+    unsafe { next::system().map_or(-1, |function| function(command)) }
+}
+
+/// `popen(3)`: the same.
+#[cfg(not(linked))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn popen(command: Text, mode: Text) -> *mut c_void {
+    unfollowed::about_to_start_shell();
+    // SAFETY: the program's arguments.
+    unsafe { next::popen().map_or(core::ptr::null_mut(), |function| function(command, mode)) }
 }
 
 // The list forms take their arguments on the stack: C variadics cannot be defined in stable Rust, so each hook turns

@@ -133,6 +133,8 @@ functions_on_demand! {
     at_quick_exit: c"at_quick_exit", fn(ExitHandler) -> c_int;
     fork_without_handlers: c"_Fork", fn() -> c_int;
     pthread_atfork: c"pthread_atfork", fn(ForkHandler, ForkHandler, ForkHandler) -> c_int;
+    system: c"system", fn(*const c_char) -> c_int;
+    popen: c"popen", fn(*const c_char, *const c_char) -> Ptr;
 }
 
 functions_on_demand! {

@@ -1,7 +1,9 @@
-//! Children that have no recording though children are followed: the recording of whoever makes them says so.
+//! Children that have no recording though children are followed: the recording of whoever makes them says so. Programs
+//! whose loader would print an error about this library start without it.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::ffi::CString;
 
 use tracehound_format::linked::NOTE_NAME;
 use tracehound_shared::clock;
@@ -9,6 +11,8 @@ use tracehound_shared::gate::{self, Internal};
 use tracehound_shared::session::{self, Session};
 use tracehound_shared::sys;
 
+#[cfg(not(linked))]
+use crate::environment;
 use crate::start;
 
 const TOPIC: &str = "unfollowed-child";
@@ -27,28 +31,127 @@ pub fn child_without_handlers() {
     }
 }
 
-/// A process is about to run the program at `path`, by exec or as a new child.
-pub fn about_to_run(path: &CStr) {
-    /// Programs that are said.
-    const MOST: u32 = 16;
-    static SAID: AtomicU32 = AtomicU32::new(0);
-    let is_free =
-        |session: &&Session| !session.confined.load(Ordering::SeqCst) && !session.filtered.load(Ordering::SeqCst);
-    if !start::follows_children() || gate::is_internal() || SAID.load(Ordering::Relaxed) >= MOST {
+/// The C library is about to start a shell for the program, with the environment that the program has made.
+#[cfg(not(linked))]
+pub fn about_to_start_shell() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !start::ensure() || !start::follows_children() || gate::is_internal() || SAID.load(Ordering::Relaxed) {
         return;
     }
-    let Some(session) = session::current().filter(is_free) else { return };
     let _internal = Internal::enter();
-    let mut start = [0; 4096];
-    let start = sys::read_start(path, &mut start).and_then(|len| start.get(..len)).unwrap_or_default();
-    // Such a program has no loader, but it is one.
-    let is_loader = path.to_bytes().rsplit(|&byte| byte == b'/').next().is_some_and(|name| name.starts_with(b"ld"));
-    if is_without_recorder(start) && !is_loader {
-        SAID.fetch_add(1, Ordering::Relaxed);
-        let path = String::from_utf8_lossy(path.to_bytes());
-        let text = format!("{path} is linked statically, without a recorder: it has no recording");
-        session.remark(clock::now(), TOPIC, text);
+    let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) else { return };
+    if !environment::has_library() && !SAID.swap(true, Ordering::Relaxed) {
+        let text = "the program has removed the recorder from LD_PRELOAD: what it starts by system and popen has no \
+                    recording";
+        session.remark(clock::now(), TOPIC, text.into());
     }
+}
+
+/// A process is about to run the program at `path`, by exec or as a new child. Whether the program's loader can load this
+/// library; `true` where that is not known.
+pub fn about_to_run(path: &CStr) -> bool {
+    let is_free =
+        |session: &&Session| !session.confined.load(Ordering::SeqCst) && !session.filtered.load(Ordering::SeqCst);
+    if !start::follows_children() || gate::is_internal() {
+        return true;
+    }
+    let Some(session) = session::current().filter(is_free) else { return true };
+    let _internal = Internal::enter();
+    let Some((why, program)) = Unfollowed::find(path) else { return true };
+    say(session, why, path, &program);
+    !matches!(why, Unfollowed::Narrow | Unfollowed::Foreign)
+}
+
+/// Says it in the recording, of the first programs.
+fn say(session: &Session, why: Unfollowed, path: &CStr, program: &CStr) {
+    const MOST: u32 = 16;
+    static SAID: AtomicU32 = AtomicU32::new(0);
+    if SAID.fetch_add(1, Ordering::Relaxed) >= MOST {
+        SAID.store(MOST, Ordering::Relaxed);
+        return;
+    }
+    let [script, program] = [path, program].map(|name| String::from_utf8_lossy(name.to_bytes()));
+    let of_script = if script == program { String::new() } else { format!(", which runs {script}") };
+    session.remark(clock::now(), TOPIC, format!("{program}{of_script} {}", why.text()));
+}
+
+/// Why a program has no recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unfollowed {
+    /// It has no loader, and no recorder inside.
+    Static,
+    /// It is a 32-bit program.
+    Narrow,
+    /// It is for another processor: something that the kernel knows runs it.
+    Foreign,
+    /// It gains rights when it is started.
+    Privileged,
+}
+
+impl Unfollowed {
+    /// The program that the kernel runs for a file, which is another one for a script, if it will have no recording.
+    fn find(path: &CStr) -> Option<(Self, CString)> {
+        /// As many scripts as the kernel lets lead to one another.
+        const SCRIPTS: usize = 5;
+        let mut path = path.to_owned();
+        for _ in 0..SCRIPTS {
+            let mut start = [0; 4096];
+            let start = sys::read_start(&path, &mut start).and_then(|len| start.get(..len)).unwrap_or_default();
+            if let Some(interpreter) = interpreter(start) {
+                path = CString::new(interpreter).ok()?;
+                continue;
+            }
+            return Self::of_file(start, &path).map(|why| (why, path));
+        }
+        None
+    }
+
+    fn of_file(start: &[u8], path: &CStr) -> Option<Self> {
+        // Such a program has no loader, but it is one.
+        let is_loader = path.to_bytes().rsplit(|&byte| byte == b'/').next().is_some_and(|name| name.starts_with(b"ld"));
+        if let Some(why) = Self::of_header(start) {
+            return Some(why);
+        }
+        if is_without_recorder(start) && !is_loader {
+            return Some(Self::Static);
+        }
+        // One that may be run and not read is looked at, too.
+        sys::gains_rights(path).then_some(Self::Privileged)
+    }
+
+    /// By the header of an ELF file.
+    fn of_header(start: &[u8]) -> Option<Self> {
+        const CLASS: usize = 4;
+        const CLASS_32: u8 = 1;
+        const MACHINE: usize = 18;
+        const HOST: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+        if !start.starts_with(b"\x7fELF") {
+            return None;
+        }
+        let machine = start.get(MACHINE..MACHINE + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))?;
+        match start.get(CLASS) {
+            Some(&CLASS_32) => Some(Self::Narrow),
+            _ => (machine != HOST).then_some(Self::Foreign),
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Static => "is linked statically, without a recorder: it has no recording",
+            Self::Narrow => "is a 32-bit program: it has no recording, and neither has what it starts",
+            Self::Foreign => "is a program for another processor: it has no recording, and neither has what it starts",
+            Self::Privileged => {
+                "gains rights when it starts (setuid, setgid or capabilities), so that the loader preloads nothing: it \
+                 has no recording, and neither has what it starts"
+            }
+        }
+    }
+}
+
+/// The interpreter that a script's first line names.
+fn interpreter(start: &[u8]) -> Option<&[u8]> {
+    let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())
 }
 
 /// Whether a file that begins so is a program of this machine without a loader and without `libtracehound.a` inside.
@@ -75,7 +178,7 @@ fn is_without_recorder(start: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_without_recorder;
+    use super::{Unfollowed, interpreter, is_without_recorder};
 
     fn program(kinds: &[u32], behind: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 64];
@@ -103,5 +206,33 @@ mod tests {
         far[32..40].fill(0xff);
         assert!(!is_without_recorder(&far));
         assert!(!is_without_recorder(b"#!/bin/sh\n"));
+    }
+
+    #[test]
+    fn programs_of_other_processors_are_known_by_their_headers() {
+        let header = |class: u8, machine: u16| {
+            let mut bytes = program(&[1, 3], b"");
+            bytes[4] = class;
+            bytes[18..20].copy_from_slice(&machine.to_le_bytes());
+            bytes
+        };
+        let own = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+        assert_eq!(Unfollowed::of_header(&header(2, own)), None);
+        assert_eq!(Unfollowed::of_header(&header(1, 3)), Some(Unfollowed::Narrow));
+        assert_eq!(Unfollowed::of_header(&header(1, own)), Some(Unfollowed::Narrow));
+        assert_eq!(Unfollowed::of_header(&header(2, 243)), Some(Unfollowed::Foreign));
+        for len in 0..20 {
+            assert_eq!(Unfollowed::of_header(&header(1, 3)[..len]), None, "{len}");
+        }
+        assert_eq!(Unfollowed::of_header(b"MZ and much more than a header"), None);
+    }
+
+    #[test]
+    fn interpreters_are_the_first_words_of_scripts() {
+        assert_eq!(interpreter(b"#!/bin/sh\nls"), Some(&b"/bin/sh"[..]));
+        assert_eq!(interpreter(b"#! \t/usr/bin/env python3 -E\n"), Some(&b"/usr/bin/env"[..]));
+        assert_eq!(interpreter(b"#!\n"), None);
+        assert_eq!(interpreter(b"#"), None);
+        assert_eq!(interpreter(b"\x7fELF"), None);
     }
 }

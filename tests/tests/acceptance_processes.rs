@@ -1,6 +1,7 @@
 //! Processes: whatever a program does to make, replace, leave or end a process, it does as without us, and the
 //! recording of the first process is its own alone.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -426,6 +427,64 @@ fn a_child_that_is_linked_statically_is_said() {
         .run(true);
     let mut infos = run.recordings().into_iter().map(|path| json(&["info"], &path)["remarks"].to_string());
     assert!(infos.all(|remarks| !remarks.contains("unfollowed-child")));
+}
+
+/// A program that only starts others, by each way that there is, and what its recordings say of those; its standard error.
+fn unfollowed(program: &str, how: &str) -> (Vec<String>, String) {
+    let run = Case::new("start_other.c").args(&[how, program]).option("CHILDREN", "1").run(true);
+    assert!(run.status.success(), "{how} {program}: {}", run.stderr);
+    let mut said = Vec::new();
+    for path in run.recordings() {
+        let info = json(&["info"], &path);
+        let remarks = info["remarks"].as_array().unwrap().iter().filter(|remark| remark["topic"] == "unfollowed-child");
+        said.extend(remarks.map(|remark| remark["text"].as_str().unwrap().to_owned()));
+    }
+    (said, run.stderr)
+}
+
+const WAYS: [&str; 6] = ["execve", "vfork", "spawn", "fexecve", "execveat", "script"];
+
+/// The loader of a 32-bit program cannot load the recorder, and would say so on the program's standard error.
+#[test]
+fn a_child_that_is_a_32_bit_program_is_said_and_sees_nothing_of_it() {
+    let child = compile("five.c", &["-m32"]);
+    let child = child.to_str().unwrap();
+    for how in WAYS {
+        let (said, stderr) = unfollowed(child, how);
+        assert_eq!(said.len(), 1, "{how}: {said:?}");
+        assert!(said[0].starts_with(child) && said[0].contains("is a 32-bit program"), "{how}: {said:?}");
+        assert!(!stderr.contains("ld.so"), "{how}: {stderr}");
+    }
+}
+
+#[test]
+fn a_child_that_gains_rights_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = folder.path().join("gains");
+    std::fs::copy(compile("five.c", &[]), &child).unwrap();
+    assert!(Command::new("chown").arg("nobody").arg(&child).status().unwrap().success(), "tests run as root");
+    let child = child.to_str().unwrap();
+    let mode = |mode: u32| std::fs::set_permissions(child, std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o755);
+    assert_eq!(unfollowed(child, "execve").0, Vec::<String>::new());
+    mode(0o4755);
+    for how in WAYS {
+        let (said, _) = unfollowed(child, how);
+        assert_eq!(said.len(), 1, "{how}: {said:?}");
+        assert!(said[0].starts_with(child) && said[0].contains("gains rights"), "{how}: {said:?}");
+    }
+    // The kernel takes no notice of the bit then, so the child is recorded.
+    assert_eq!(unfollowed(child, "no_new_privs").0, Vec::<String>::new());
+}
+
+#[test]
+fn what_a_shell_starts_after_the_recorder_was_removed_from_the_environment_is_said() {
+    for how in ["system", "popen", "clearenv"] {
+        let (said, _) = unfollowed("/bin/true", how);
+        assert_eq!(said.len(), 1, "{how}: {said:?}");
+        assert!(said[0].contains("removed the recorder from LD_PRELOAD"), "{how}: {said:?}");
+    }
+    assert_eq!(unfollowed("/bin/true", "system_as_it_is").0, Vec::<String>::new());
 }
 
 #[test]

@@ -175,6 +175,14 @@ table! {
             SYS_prctl(libc::PR_SET_KEEPCAPS, 1)
         ],
         may_lock_memory: Start [SYS_capget()],
+        gains_rights: Start [
+            SYS_newfstatat(CWD),
+            SYS_getuid(),
+            SYS_getgid(),
+            SYS_getxattr(),
+            SYS_statfs(),
+            SYS_prctl(libc::PR_GET_NO_NEW_PRIVS)
+        ],
     }
     files {
         is_executable: Start [SYS_faccessat(CWD, 0, libc::X_OK)],

@@ -1,6 +1,8 @@
 //! The credentials of one thread. To the kernel users, groups, capabilities and secure bits are a thread's own; a C library
 //! changes users and groups in all threads of a process, and ends the process if a thread's answer differs.
 
+use core::ffi::CStr;
+
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySets};
 
 use super::Result;
@@ -61,4 +63,26 @@ pub fn take_credentials(wanted: &ThreadCredentials) -> Result<()> {
 pub fn may_lock_memory() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::IPC_LOCK))
+}
+
+/// Whether a program gains rights when the calling process runs it: the loader preloads nothing into such a one.
+/// `file` is the program itself, not a script.
+pub fn gains_rights(file: &CStr) -> bool {
+    const SET_USER: u32 = 0o4000;
+    /// Without the group's execute bit, the other one marks files for mandatory locks.
+    const SET_GROUP: u32 = 0o2010;
+    let Ok(stat) = rustix::fs::stat(file) else { return false };
+    let user = rustix::process::getuid();
+    let is_another_user = stat.st_mode & SET_USER != 0 && stat.st_uid != user.as_raw();
+    let is_another_group = stat.st_mode & SET_GROUP == SET_GROUP && stat.st_gid != rustix::process::getgid().as_raw();
+    let has_capabilities = || {
+        let mut capability = [0_u8; 64];
+        rustix::fs::getxattr(file, c"security.capability", &mut capability[..]).is_ok_and(|len| len > 0)
+    };
+    if !is_another_user && !is_another_group && (user.is_root() || !has_capabilities()) {
+        return false;
+    }
+    let is_ignored_there =
+        rustix::fs::statvfs(file).is_ok_and(|system| system.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID));
+    !is_ignored_there && !rustix::thread::no_new_privs().unwrap_or(false)
 }
