@@ -219,20 +219,20 @@ impl SumQuery<'_> {
                     self.add_buckets(part, first, last, &mut sums)?;
                     Ok(sums)
                 };
-                let by_rows = || {
-                    let mut sums = empty();
-                    for (span, sign) in ends {
-                        self.cancel.check()?;
-                        self.add_rows(part, span, sign, &mut sums);
+                let by_rows = || self.list_rows(part, &ends);
+                let (inner, rows): (Result<Sums>, Result<_>) = rayon::join(by_buckets, by_rows);
+                let mut sums = inner?;
+                for (key, amount) in rows? {
+                    if let Some(sum) = sums.get_mut(key as usize) {
+                        sum.count += amount.count;
+                        sum.bytes += amount.bytes;
                     }
-                    Ok(sums)
-                };
-                let (inner, ends): (Result<_>, Result<_>) = rayon::join(by_buckets, by_rows);
-                added(inner?, ends?)
+                }
+                sums
             }
             None => {
                 let mut sums = empty();
-                self.add_rows(part, span, 1, &mut sums);
+                self.add_rows(part, span, &mut sums);
                 sums
             }
         };
@@ -333,23 +333,51 @@ impl SumQuery<'_> {
         }
     }
 
-    fn add_rows(&self, part: BlockPart, span: Span, sign: i64, sums: &mut Sums) {
+    fn add_rows(&self, part: BlockPart, span: Span, sums: &mut Sums) {
+        self.each_row(part, span, |key, bytes| {
+            if let Some(sum) = sums.get_mut(key) {
+                sum.add(BlockAmount { count: 1, bytes }, 1);
+            }
+        });
+    }
+
+    /// The rows of some spans, each with its key. They are few beside all keys: a list is added to sums sooner than
+    /// other sums are.
+    fn list_rows(&self, part: BlockPart, spans: &[(Span, i64)]) -> Result<Vec<(u32, Signed)>> {
+        let mut rows = Vec::new();
+        for &(span, sign) in spans {
+            self.cancel.check()?;
+            self.each_row(part, span, |key, bytes| {
+                let amount = Signed { count: sign, bytes: sign * bytes as i64 };
+                rows.push((u32::try_from(key).unwrap_or(u32::MAX), amount));
+            });
+        }
+        Ok(rows)
+    }
+
+    /// Calls `each` with the key and the bytes of every row of a span.
+    fn each_row(&self, part: BlockPart, span: Span, mut each: impl FnMut(usize, u64)) {
         let trace = self.trace;
-        let mut add = |row: u64| self.add_row(row, sign, sums);
         let allocs = span.from.allocs..span.to.allocs;
+        if matches!(part, BlockPart::Freed) {
+            for ordinal in span.from.frees..span.to.frees {
+                each(self.key_of(trace.row_of_free(ordinal)), trace.size_of_free(ordinal));
+            }
+            return;
+        }
+        let mut each = |row: u64| each(self.key_of(row), trace.size_of(row));
         match part {
-            BlockPart::Allocated => allocs.for_each(add),
-            BlockPart::Freed => (span.from.frees..span.to.frees).for_each(|d| self.add_free(d, sign, sums)),
+            BlockPart::Allocated | BlockPart::Freed => allocs.for_each(each),
             BlockPart::Temporary => {
                 let everything = Selection::all();
                 let test = everything.rows(trace);
                 let mut picker = Picker::new(&test, Also::Temporary);
                 for start in allocs.clone().step_by(BLOCK) {
                     let picked = picker.pick(start, (start + BLOCK as u64).min(allocs.end));
-                    picked.iter().for_each(|&offset| add(start + u64::from(offset)));
+                    picked.iter().for_each(|&offset| each(start + u64::from(offset)));
                 }
             }
-            BlockPart::Leaked => trace.leaked().rows_among(allocs.start, allocs.end).for_each(add),
+            BlockPart::Leaked => trace.leaked().rows_among(allocs.start, allocs.end).for_each(each),
         }
     }
 

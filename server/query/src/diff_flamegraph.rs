@@ -171,9 +171,9 @@ fn values(side: Side<'_>, params: &DiffFlamegraphParams, cancel: &Cancel) -> Res
         return Ok(pins::graph::values(trace, symbols, unit, params.metric, window, &params.filter, cancel)?.values);
     }
     let asked = NodeSumsParams { metric: params.metric, window: window.clone(), filter: params.filter.clone() };
-    let sums = node_sums::run(trace, symbols, &asked, cancel)?;
+    let sums = node_sums::by_site(trace, symbols, &asked, cancel)?.sums;
     let tree = trace.frame_tree(symbols, cancel)?;
-    Ok(ValueTree::new(trace, &tree, symbols, &params.filter, &sums))
+    ValueTree::of_sites(trace, &tree, symbols, &params.filter, &sums, cancel)
 }
 
 /// FNV-1a, 64 bits.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::amounts::{MetricMoment, Signed};
 use super::filter::Filter;
 use super::freeing;
-use super::node_sums::{self, NodeSumsParams};
+use super::node_sums::{self, NodeSumsParams, SiteSums};
 use super::pins::{self, graph::PinnedTree};
 use super::pruned::{Chosen, Lazy, Limits, prune};
 use super::subtree_sums::SubtreeSums;
@@ -118,22 +118,28 @@ fn measure(
     cancel: &Cancel,
 ) -> Result<GraphValues> {
     let FlamegraphParams { metric, window, filter, .. } = params;
-    let sums = match (params.freeing, params.pinned) {
-        (true, Some(_)) => return Err(QueryError::bad("pinned", "pages are held by who allocated, not by who freed")),
+    match (params.freeing, params.pinned) {
+        (true, Some(_)) => Err(QueryError::bad("pinned", "pages are held by who allocated, not by who freed")),
         (false, Some(unit)) => {
             let PinnedTree { values, window, moment } =
                 pins::graph::values(trace, symbols, unit, *metric, window, filter, cancel)?;
-            return Ok(GraphValues { values, window, moment: Some(moment) });
+            Ok(GraphValues { values, window, moment: Some(moment) })
         }
-        (true, None) => freeing::sums(trace, symbols, *metric, window, filter, cancel)?,
+        (true, None) => {
+            let sums = freeing::sums(trace, symbols, *metric, window, filter, cancel)?;
+            let tree = trace.frame_tree(symbols, cancel)?;
+            let rows = sums.nodes.iter().map(|node| (tree.of_node(node.node), node.sum));
+            let values = ValueTree::of_rows(trace, &tree, symbols, filter, rows);
+            Ok(GraphValues { values, window: sums.window, moment: sums.moment })
+        }
         (false, None) => {
             let asked = NodeSumsParams { metric: *metric, window: window.clone(), filter: filter.clone() };
-            node_sums::run(trace, symbols, &asked, cancel)?
+            let SiteSums { window, moment, sums } = node_sums::by_site(trace, symbols, &asked, cancel)?;
+            let tree = trace.frame_tree(symbols, cancel)?;
+            let values = ValueTree::of_sites(trace, &tree, symbols, filter, &sums, cancel)?;
+            Ok(GraphValues { values, window, moment })
         }
-    };
-    let tree = trace.frame_tree(symbols, cancel)?;
-    let values = ValueTree::new(trace, &tree, symbols, filter, &sums);
-    Ok(GraphValues { values, window: sums.window, moment: sums.moment })
+    }
 }
 
 type Parts = (i64, Vec<Ancestor>, Rows);

@@ -81,15 +81,16 @@ pub fn run(
         window: params.window.clone(),
         filter: params.filter.clone(),
     };
-    let sums = node_sums::run(trace, symbols, &asked, cancel)?;
+    let sums = node_sums::by_site(trace, symbols, &asked, cancel)?;
+    let (window, moment, total) = (sums.window, sums.moment, sums.total());
     let unit = params.unit;
     let (mut rows, mut total_rows) = match params.by {
         GroupBy::Thread => all(by_thread(trace, symbols, params, cancel)?),
         GroupBy::SizeClass => all(by_size_class(trace, symbols, params, cancel)?),
-        GroupBy::Site => by_site(trace, symbols, params, &sums),
+        GroupBy::Site => by_site(trace, symbols, params, &sums.listed(trace)),
         GroupBy::Function | GroupBy::Program | GroupBy::File | GroupBy::Module => {
             let tree = trace.frame_tree(symbols, cancel)?;
-            let values = ValueTree::new(trace, &tree, symbols, &params.filter, &sums);
+            let values = ValueTree::of_sites(trace, &tree, symbols, &params.filter, &sums.sums, cancel)?;
             cancel.check()?;
             match params.by {
                 GroupBy::File | GroupBy::Module => all(by_place(trace, symbols, params.by, unit, &values)),
@@ -126,11 +127,11 @@ pub fn run(
         metric: params.metric,
         unit,
         by: params.by,
-        from_ns: sums.window.from_ns,
-        to_ns: sums.window.to_ns,
-        at_ns: sums.moment.map(|moment| moment.ns),
-        peak_of: sums.moment.and_then(|moment| moment.peak_of),
-        total: sums.total.of(unit),
+        from_ns: window.from_ns,
+        to_ns: window.to_ns,
+        at_ns: moment.map(|moment| moment.ns),
+        peak_of: moment.and_then(|moment| moment.peak_of),
+        total: total.of(unit),
         total_rows,
         rows,
         exactness: trace.exactness(),

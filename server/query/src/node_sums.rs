@@ -45,6 +45,34 @@ pub struct NodeSumsParams {
     pub filter: Filter,
 }
 
+/// The sums of a metric over a window, of every site.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SiteSums {
+    /// The window.
+    pub window: Resolved,
+    /// The moment, for `live` and `peak`.
+    pub moment: Option<MetricMoment>,
+    /// By site.
+    pub sums: Vec<Signed>,
+}
+
+/// Sums of every site.
+///
+/// # Errors
+/// When the window or the filter does not fit the recording, or cancelled.
+pub fn by_site(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &NodeSumsParams,
+    cancel: &Cancel,
+) -> Result<SiteSums> {
+    let selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
+    let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel };
+    let (sums, moment) = question.metric_at(params.metric, &window)?;
+    Ok(SiteSums { window, moment, sums })
+}
+
 /// Sums per allocating backtrace.
 ///
 /// # Errors
@@ -55,21 +83,33 @@ pub fn run(
     params: &NodeSumsParams,
     cancel: &Cancel,
 ) -> Result<NodeSums> {
-    let selection = params.filter.select(trace, symbols, cancel)?;
-    let window = params.window.resolve(trace, &selection, cancel)?;
-    let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel };
-    let (sums, moment) = question.metric_at(params.metric, &window)?;
-    let len = sums.len().div_ceil(parts(sums.len())).max(1);
-    let lists: Vec<(Signed, Vec<NodeSum>)> =
-        sums.par_chunks(len).enumerate().map(|(part, sums)| with_sums(trace, (part * len) as u32, sums)).collect();
-    let mut total = Signed::default();
-    let mut nodes = Vec::with_capacity(lists.iter().map(|(_, nodes)| nodes.len()).sum());
-    for (sum, mut some) in lists {
-        total.count += sum.count;
-        total.bytes += sum.bytes;
-        nodes.append(&mut some);
+    Ok(by_site(trace, symbols, params, cancel)?.listed(trace))
+}
+
+impl SiteSums {
+    /// Sum over all of them.
+    #[must_use]
+    pub fn total(&self) -> Signed {
+        let added = |a: Signed, b: Signed| Signed { count: a.count + b.count, bytes: a.bytes + b.bytes };
+        self.sums.par_iter().copied().reduce(Signed::default, added)
     }
-    Ok(NodeSums { window, moment, nodes, total })
+
+    /// The sites that have a sum, with their backtraces.
+    #[must_use]
+    pub fn listed(self, trace: &Trace) -> NodeSums {
+        let Self { window, moment, sums } = self;
+        let len = sums.len().div_ceil(parts(sums.len())).max(1);
+        let lists: Vec<(Signed, Vec<NodeSum>)> =
+            sums.par_chunks(len).enumerate().map(|(part, sums)| with_sums(trace, (part * len) as u32, sums)).collect();
+        let mut total = Signed::default();
+        let mut nodes = Vec::with_capacity(lists.iter().map(|(_, nodes)| nodes.len()).sum());
+        for (sum, mut some) in lists {
+            total.count += sum.count;
+            total.bytes += sum.bytes;
+            nodes.append(&mut some);
+        }
+        NodeSums { window, moment, nodes, total }
+    }
 }
 
 /// The sites among some that have a sum, and the sum over them.

@@ -6,14 +6,14 @@ use rayon::prelude::*;
 
 use super::amounts::{Signed, parts};
 use super::filter::Filter;
-use super::node_sums::NodeSums;
 use super::place_set::PlaceSet;
 pub use super::stack_view::RowId;
 use super::stack_view::StackView;
-use tracehound_index::Trace;
+use super::{QueryError, Result};
 use tracehound_index::frame_tree::{FrameId, FrameTree, TreeShape};
 use tracehound_index::pre_order::TreePlace;
 use tracehound_index::symbols::RecordingSymbols;
+use tracehound_index::{Cancel, Trace};
 
 /// Where sites end in a tree: looked up once for each tree, and used by every answer about it.
 #[derive(Debug)]
@@ -42,23 +42,28 @@ impl SiteEnds {
         Self { ends: Arc::new(ends), of_site }
     }
 
-    /// By number of a row: what the sites that end in it have. They lie anywhere: each part of the rows is for one thread,
-    /// which looks through all sites.
-    fn sums(&self, sums: &NodeSums) -> Vec<Signed> {
+    /// By number of a row: what the sites that end in it have. They lie anywhere: each part of the rows, which its caches
+    /// hold, is for one thread, which looks through all sites.
+    fn sums(&self, by_site: &[Signed], cancel: &Cancel) -> Result<Vec<Signed>> {
+        /// Sites between two looks at the cancel flag.
+        const CHECK: usize = 1 << 16;
         let mut own = vec![Signed::default(); self.ends.len()];
         let len = own.len().div_ceil(parts(own.len()).min(rayon::current_num_threads())).max(1);
-        own.par_chunks_mut(len).enumerate().for_each(|(part, own)| {
+        own.par_chunks_mut(len).enumerate().try_for_each(|(part, own)| {
             let first = (part * len) as u32;
-            for node in &sums.nodes {
-                // A site that the view leaves out has the largest number.
-                let at = self.of_site[node.site as usize].wrapping_sub(first);
-                if let Some(own) = own.get_mut(at as usize) {
-                    own.count += node.sum.count;
-                    own.bytes += node.sum.bytes;
+            for (of_site, by_site) in self.of_site.chunks(CHECK).zip(by_site.chunks(CHECK)) {
+                cancel.check()?;
+                for (&number, sum) in of_site.iter().zip(by_site).filter(|(_, sum)| !sum.is_zero()) {
+                    // A site that the view leaves out has the largest number.
+                    if let Some(own) = own.get_mut(number.wrapping_sub(first) as usize) {
+                        own.count += sum.count;
+                        own.bytes += sum.bytes;
+                    }
                 }
             }
-        });
-        own
+            Ok::<(), QueryError>(())
+        })?;
+        Ok(own)
     }
 }
 
@@ -77,28 +82,27 @@ pub struct ValueTree {
 }
 
 impl ValueTree {
-    /// Puts sums on the tree. Blocks without a backtrace are the root's own.
-    #[must_use]
-    pub fn new(
+    /// Puts sums of sites on the tree. Blocks without a backtrace are the root's own.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn of_sites(
         trace: &Trace,
         tree: &FrameTree,
         symbols: &dyn RecordingSymbols,
         filter: &Filter,
-        sums: &NodeSums,
-    ) -> Self {
-        let rows = || sums.nodes.iter().map(|node| (tree.of_node(node.node), node.sum));
-        // Frees are of no site.
-        if sums.nodes.iter().any(|node| node.site >= trace.site_count()) {
-            return Self::of_rows(trace, tree, symbols, filter, rows());
-        }
+        by_site: &[Signed],
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        cancel.check()?;
         let view = filter.view(trace, tree, symbols);
         let sites = match &view {
             None => tree.kept("", 1, || SiteEnds::new(trace, tree, None)),
             Some(view) => Arc::clone(view.sites.get_or_init(|| Arc::new(SiteEnds::new(trace, tree, Some(view))))),
         };
-        let own = sites.sums(sums);
+        let sums = sites.sums(by_site, cancel)?;
         let shape = Arc::clone(view.as_ref().map_or_else(|| tree.shape(), |view| &view.shape));
-        Self { shape, ends: Arc::clone(&sites.ends), sums: own, own: OnceLock::new(), view }
+        Ok(Self { shape, ends: Arc::clone(&sites.ends), sums, own: OnceLock::new(), view })
     }
 
     /// Puts what rows of the frame tree have on the tree.
