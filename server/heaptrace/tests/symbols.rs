@@ -166,3 +166,49 @@ fn sources_and_modules_are_served() {
     assert!(source["note"].as_str().unwrap().contains("--source"));
     assert_eq!(source["lines"][0]["flat"], 48);
 }
+
+#[test]
+fn lines_of_a_source_are_those_that_all_filters_leave() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = temp.path();
+    compile(folder, &[]);
+    record(folder);
+    let server = Server::start(folder, &["app.dat"]);
+    let id = "/api/v1/recordings/r1";
+    let leaks = server.json(&format!("{id}/leaks"));
+    let file = leaks["sites"][0]["stack"][0]["file"].as_str().unwrap().replace('/', "%2F");
+    let lines = |filters: &str| -> Vec<(u64, i64, i64)> {
+        let source = server.json(&format!("{id}/source?file={file}&{filters}"));
+        let lines = source["lines"].as_array().unwrap_or_else(|| panic!("{filters}: {source}")).clone();
+        let line = |line: &Value| {
+            (line["line"].as_u64().unwrap(), line["flat"].as_i64().unwrap(), line["cum"].as_i64().unwrap())
+        };
+        lines.iter().map(line).collect()
+    };
+    // `wrap` is line 3, its caller `leak` 6, `main` 11.
+    let all = [(3, 48, 48), (6, 0, 48), (11, 0, 48)];
+    let module = server.json(&format!("{id}/modules"))["modules"][0]["id"].clone();
+    for filters in ["", "frames=all", "module=^app%24", &format!("module={module}"), "context=0", "thread=1"] {
+        assert_eq!(lines(filters), all, "{filters}");
+    }
+    for filters in ["transform=drop-function:leak", "show_from=nothing", "focus=nothing"] {
+        assert_eq!(lines(filters), [], "{filters}");
+    }
+    for filters in ["hide=^wrap%24", "transform=merge-function:wrap", "transform=collapse-function:leak"] {
+        assert_eq!(lines(filters), [(6, 48, 48), (11, 0, 48)], "{filters}");
+    }
+    for filters in ["show_from=^leak%24", "transform=focus-function:leak", "hide=^main%24"] {
+        assert_eq!(lines(filters), [(3, 48, 48), (6, 0, 48)], "{filters}");
+    }
+    for filters in ["transform=collapse-module:app", "show=^main%24", "transform=focus-inverted:main"] {
+        assert_eq!(lines(filters), [(11, 48, 48)], "{filters}");
+    }
+    for (filters, why) in [
+        ("context=7", "no event belongs to a request context"),
+        ("module=7", "there is no module 7"),
+        ("module=(", "regular expression"),
+    ] {
+        let answer = server.get(&format!("{id}/source?file={file}&{filters}"));
+        assert!(answer.status == 400 && answer.text().contains(why), "{filters}: {}", answer.text());
+    }
+}

@@ -204,6 +204,12 @@ impl Filter {
         self.selects_everything() && self.hide.is_none() && self.show.is_none() && self.transforms.is_empty()
     }
 
+    /// Whether frames are taken out of backtraces.
+    #[must_use]
+    pub fn changes_stacks(&self) -> bool {
+        [&self.hide, &self.show, &self.show_from].iter().any(|regex| regex.is_some()) || !self.transforms.is_empty()
+    }
+
     /// Which parts of the filter mean a module that the recording does not have, in words, with modules that it has.
     #[must_use]
     pub fn missing_modules(&self, trace: &Trace) -> Vec<String> {
@@ -308,10 +314,10 @@ impl Filter {
     /// How the filter changes backtraces; `None` when it does not. The last views are kept with the tree.
     #[must_use]
     pub fn view(&self, trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Option<Arc<StackView>> {
-        let patterns = [&self.hide, &self.show, &self.show_from].map(|regex| regex.as_ref().map(Regex::as_str));
-        if patterns.iter().all(Option::is_none) && self.transforms.is_empty() {
+        if !self.changes_stacks() {
             return None;
         }
+        let patterns = [&self.hide, &self.show, &self.show_from].map(|regex| regex.as_ref().map(Regex::as_str));
         let key = format!("{patterns:?} {:?}", self.transforms);
         Some(tree.kept(&key, KEPT_VIEWS, || self.make_view(trace, tree, symbols)))
     }

@@ -442,7 +442,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A source file that appears in backtraces, with sums per line. */
+        /**
+         * A source file that appears in backtraces, with sums per line: of the frames that all filters leave in the stacks. Of
+         *     frames that a transform makes one the outermost's line stays. `module` with the id of a module means its lines alone.
+         */
         get: operations["source"];
         put?: never;
         post?: never;
@@ -6305,28 +6308,64 @@ export interface operations {
             query: {
                 /** @description Path as a frame has it. */
                 file: string;
-                /** @description Only lines of the module with this id. */
-                module?: number;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
+                /** @description Matching functions disappear from the stacks. */
+                hide?: string;
+                /** @description Only matching functions stay in the stacks. */
+                show?: string;
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
+                show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
+                /** @description Only blocks whose stack has a frame in a module that matches. */
+                module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
-                /** @description Only blocks of at least this size. */
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
+                /** @description Only blocks whose freeing stack has a matching function or source file. */
+                freed_by?: string;
+                /**
+                 * @description Only blocks of at least this size.
+                 * @example 64k
+                 */
                 min_size?: string;
-                /** @description Only blocks of at most this size. */
+                /**
+                 * @description Only blocks of at most this size.
+                 * @example 1MiB
+                 */
                 max_size?: string;
-                /** @description Only blocks that lived at least this long. */
+                /**
+                 * @description Only blocks that lived at least this long.
+                 * @example 10ms
+                 */
                 min_lifetime?: string;
-                /** @description Only blocks that lived at most this long. */
+                /**
+                 * @description Only blocks that lived at most this long.
+                 * @example 1s
+                 */
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
-                /** @description Only blocks whose freeing stack has a matching function or source file. */
-                freed_by?: string;
-                /** @description Only blocks that reach into these addresses, hexadecimal, the end not included. */
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
                 address?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
                 /** @description What is measured. */
                 metric?: "live" | "peak" | "leaked" | "allocated" | "freed" | "grown" | "temporary";
                 /** @description What is added up. */

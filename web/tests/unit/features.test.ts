@@ -8,7 +8,7 @@ import { buildHeatMap, filtersOf, sumOf } from "../../src/features/lifetimes/hea
 import { factsOf } from "../../src/features/overview/facts.ts";
 import { findingsOf } from "../../src/features/overview/findings.ts";
 import { auditOf } from "../../src/features/recording/audit.ts";
-import { editorLink, sourceLines } from "../../src/features/source/lines.ts";
+import { editorLink, sourceFilters, sourceLines } from "../../src/features/source/lines.ts";
 import { buildMatrix } from "../../src/features/threads/matrix.ts";
 import { buildTree, everyNode } from "../../src/lib/flame-tree.ts";
 import { stackText } from "../../src/lib/stack.ts";
@@ -179,6 +179,12 @@ test("source lines carry their sums, with and without the text", () => {
     document.lines.map((line) => line.line),
   );
   expect(total).toBe(document.lines.reduce((sum, line) => sum + line.flat, 0));
+});
+
+test("a source is asked for with all filters, and a module by its pattern", () => {
+  const filters = { hide: "wrap", context: "7", transform: "drop-function:f", module: "^libc" };
+  expect(sourceFilters(filters)).toEqual(filters);
+  expect(sourceFilters({ module: "6" })).toEqual({ module: "(6)" });
 });
 
 test("editor links are made of templates that cannot run code", () => {

@@ -9,7 +9,6 @@ import { useHref, usePage, useRequest } from "../../ui/page.ts";
 import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { flatByFile, inOrder, UNKNOWN } from "./files.ts";
-import { blockFilters } from "./lines.ts";
 
 const LIMIT = 200;
 /** Functions of the program whose allocations are added up by file. */
@@ -18,7 +17,7 @@ const MOST_FUNCTIONS = 1000;
 export function FileList() {
   const { subject } = usePage();
   const request = useRequest();
-  const wanted = { ...request.metric, ...blockFilters(request.filters) };
+  const wanted = { ...request.metric, ...request.filters };
   const query = useQuery(documentQuery(subject, "functions", { ...wanted, by: "file", sort: "cum", limit: LIMIT }));
   const own = useQuery(documentQuery(subject, "functions", { ...wanted, by: "program", limit: MOST_FUNCTIONS }));
   return (

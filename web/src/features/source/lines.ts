@@ -45,8 +45,8 @@ export function editorLink(template: string, file: string, line: number): string
   return template.trim().replaceAll("%f", encodeURI(file)).replaceAll("%l", String(line));
 }
 
-/** The filters that choose blocks: lines know nothing of frames that are hidden, and `module` means another thing there. */
-export function blockFilters(filters: Parameters): Parameters {
-  const { hide: _hide, show: _show, show_from: _from, module: _module, ...rest } = filters;
-  return rest;
+/** The filters as the route takes them: there a number alone is the id of a module, and no pattern. */
+export function sourceFilters(filters: Parameters): Parameters {
+  const { module } = filters;
+  return typeof module === "string" && /^\d+$/.test(module) ? { ...filters, module: `(${module})` } : filters;
 }

@@ -10,7 +10,7 @@ import { usePage, useRequest } from "../../ui/page.ts";
 import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { FileList } from "./file-list.tsx";
-import { blockFilters, editorLink, sourceLines } from "./lines.ts";
+import { editorLink, sourceFilters, sourceLines } from "./lines.ts";
 import "./source.css";
 
 const ROW = 19;
@@ -20,7 +20,7 @@ export function SourceView() {
   const { search, subject } = usePage();
   const request = useRequest();
   const query = useQuery({
-    ...documentQuery(subject, "source", { ...request.metric, ...blockFilters(request.filters), file: search.file }),
+    ...documentQuery(subject, "source", { ...request.metric, ...sourceFilters(request.filters), file: search.file }),
     enabled: search.file !== undefined,
   });
   if (search.file === undefined) return <FileList />;

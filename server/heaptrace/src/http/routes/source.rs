@@ -12,104 +12,46 @@ use tracehound_api::source::Source;
 use tracehound_query::QueryError;
 use tracehound_query::source::{self, SourceParams};
 
-use super::shared::{Measure, Window, window};
+use super::shared::{Filters, Measure, Window, window};
 use super::{Problems, RecordingId};
 use crate::http::answer::{RecordingRequest, Result};
-use crate::http::params::{self, FromText, Query, Within};
+use crate::http::params::{self, Query};
 use crate::http::problem::HttpProblem;
-use crate::query_params;
 
 /// Largest file that is shown.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// Which file, of what. `module` names a module here, so the filter of that name is left out.
+/// Which file.
 #[derive(Debug, Clone, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Which {
     /// Path as a frame has it.
     file: String,
-    /// Only lines of the module with this id.
-    #[param(value_type = Option<u32>)]
-    module: Option<Within<0, { u32::MAX as u64 }>>,
-    /// Only blocks whose stack has a function or source file that matches this regular expression.
-    focus: Option<String>,
-    /// Only blocks whose stack has none that matches.
-    ignore: Option<String>,
-    /// Only blocks allocated by the thread with this id or name.
-    thread: Option<String>,
-    /// Only blocks of at least this size.
-    min_size: Option<String>,
-    /// Only blocks of at most this size.
-    max_size: Option<String>,
-    /// Only blocks that lived at least this long.
-    min_lifetime: Option<String>,
-    /// Only blocks that lived at most this long.
-    max_lifetime: Option<String>,
-    /// `leaked`, `temporary` or `freed`.
-    lifetime: Option<String>,
-    /// Only blocks whose freeing stack has a matching function or source file.
-    freed_by: Option<String>,
-    /// Only blocks that reach into these addresses, hexadecimal, the end not included.
-    address: Option<String>,
 }
 
 impl Query for Which {
     fn take(params: &mut params::Params) -> Result<Self> {
-        fn optional<T: FromText>(params: &mut params::Params, name: &'static str) -> Result<Option<T>> {
-            params.take(name)
-        }
-        Ok(Self {
-            file: params.require("file")?,
-            module: optional(params, "module")?,
-            focus: optional(params, "focus")?,
-            ignore: optional(params, "ignore")?,
-            thread: optional(params, "thread")?,
-            min_size: optional(params, "min_size")?,
-            max_size: optional(params, "max_size")?,
-            min_lifetime: optional(params, "min_lifetime")?,
-            max_lifetime: optional(params, "max_lifetime")?,
-            lifetime: optional(params, "lifetime")?,
-            freed_by: optional(params, "freed_by")?,
-            address: optional(params, "address")?,
-        })
+        Ok(Self { file: params.require("file")? })
     }
 }
 
-impl Which {
-    fn get(&self, name: &str) -> Option<&str> {
-        match name {
-            "focus" => &self.focus,
-            "ignore" => &self.ignore,
-            "thread" => &self.thread,
-            "min_size" => &self.min_size,
-            "max_size" => &self.max_size,
-            "min_lifetime" => &self.min_lifetime,
-            "max_lifetime" => &self.max_lifetime,
-            "lifetime" => &self.lifetime,
-            "freed_by" => &self.freed_by,
-            "address" => &self.address,
-            _ => &None,
-        }
-        .as_deref()
-    }
-}
-
-/// A source file that appears in backtraces, with sums per line.
+/// A source file that appears in backtraces, with sums per line: of the frames that all filters leave in the stacks. Of
+/// frames that a transform makes one the outermost's line stays. `module` with the id of a module means its lines alone.
 #[utoipa::path(
     get,
     path = "/api/v1/recordings/{id}/source",
     tag = "functions",
-    params(RecordingId, Which, Measure, Window),
+    params(RecordingId, Which, Filters, Measure, Window),
     responses((status = 200, body = Source), Problems)
 )]
 pub async fn source(asked: RecordingRequest) -> Result<Response> {
     let roots = asked.source_roots().to_vec();
     asked
-        .answer(move |ask, (which, measure, times): (Which, Measure, Window)| {
-            let module = match which.module {
+        .answer(move |ask, (which, mut filters, measure, times): (Which, Filters, Measure, Window)| {
+            let module = match filters.module.take_if(|text| text.bytes().all(|byte| byte.is_ascii_digit())) {
                 None => None,
-                Some(Within(id)) => {
-                    let position = ask.trace.modules().iter().position(|module| u64::from(module.id) == id);
+                Some(id) => {
+                    let position = ask.trace.modules().iter().position(|module| Ok(module.id) == id.parse());
                     let position =
                         position.ok_or_else(|| HttpProblem::parameter("module", format!("there is no module {id}")))?;
                     Some(position as u32)
@@ -119,7 +61,7 @@ pub async fn source(asked: RecordingRequest) -> Result<Response> {
                 metric: measure.metric,
                 unit: measure.unit,
                 window: window(&times, &measure)?,
-                filter: query_params::filter(|name| which.get(name))?,
+                filter: filters.filter()?,
                 file: which.file.clone(),
                 module,
             };
