@@ -14,7 +14,9 @@ use super::{ExportInput, Result};
 
 /// How to write the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DumpOptions {
+pub struct DumpOptions<'a> {
+    /// What each line says that it is of: the recording's file, where there are several.
+    pub file: Option<&'a str>,
     /// With functions, files and lines; without, a stack is a list of addresses.
     pub symbols: bool,
     /// With what had been mapped before recording began, which is no event.
@@ -28,9 +30,10 @@ const CHECK: u64 = 1 << 14;
 ///
 /// # Errors
 /// When the output refuses, or cancelled.
-pub fn write(source: ExportInput<'_>, options: DumpOptions, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, options: DumpOptions<'_>, out: &mut dyn Write) -> Result<()> {
     let trace = source.trace;
-    let mut stacks = StackLines::new(source, options)?;
+    let mut stacks = StackLines::new(source, options.symbols)?;
+    let start = options.file.map_or_else(|| "{".to_owned(), |file| format!(r#"{{"file":{},"#, json!(file)));
     let mut line = Vec::with_capacity(4096);
     for (i, event) in (0_u64..).zip(trace.events(trace.everything())) {
         if i.is_multiple_of(CHECK) {
@@ -40,7 +43,7 @@ pub fn write(source: ExportInput<'_>, options: DumpOptions, out: &mut dyn Write)
             continue;
         }
         line.clear();
-        write!(line, r#"{{"t_ns":{},"thread":{}"#, event.t_ns, event.thread)?;
+        write!(line, r#"{start}"t_ns":{},"thread":{}"#, event.t_ns, event.thread)?;
         what(&event, trace, &mut line)?;
         if event.context != 0 {
             write!(line, r#","context":{}"#, event.context)?;
@@ -146,17 +149,17 @@ fn what(event: &TraceEvent, trace: &tracehound_index::Trace, line: &mut Vec<u8>)
 /// The JSON of backtraces' frames.
 struct StackLines<'a> {
     source: ExportInput<'a>,
-    options: DumpOptions,
+    symbols: bool,
     /// By location: its frames, separated by commas.
     known: Vec<Option<Box<[u8]>>>,
 }
 
 impl<'a> StackLines<'a> {
-    fn new(source: ExportInput<'a>, options: DumpOptions) -> Result<Self> {
-        if options.symbols {
+    fn new(source: ExportInput<'a>, symbols: bool) -> Result<Self> {
+        if symbols {
             super::samples::resolve_all(source)?;
         }
-        Ok(Self { source, options, known: vec![None; source.trace.location_count() as usize] })
+        Ok(Self { source, symbols, known: vec![None; source.trace.location_count() as usize] })
     }
 
     fn append(&mut self, node: u32, line: &mut Vec<u8>) -> Result<()> {
@@ -173,7 +176,7 @@ impl<'a> StackLines<'a> {
                 continue;
             }
             let start = line.len();
-            if self.options.symbols {
+            if self.symbols {
                 let mut levels = Vec::new();
                 self.source.symbols.frames(trace, location, &mut levels);
                 let pc = trace.location(location).pc;

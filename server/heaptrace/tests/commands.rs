@@ -113,6 +113,10 @@ fn dump_prints_the_documented_shapes() {
     assert_eq!(plain.len(), events.len());
     let alloc = plain.iter().find(|event| event["kind"] == "alloc").unwrap();
     assert_eq!(alloc["stack"], json!(["0x402000", "0x401000"]));
+    // Of several recordings each line says which it is of.
+    let two = dump(folder.path(), &["app.dat", "./app.dat"]);
+    let files = ["app.dat", "./app.dat"].map(|file| vec![json!(file); events.len()]).concat();
+    assert!(two.iter().map(|e| &e["file"]).eq(&files) && events.iter().all(|e| e.get("file").is_none()));
 }
 
 /// The events of a signal handler that interrupted a realloc, and got the old address, are in blocks of the file before

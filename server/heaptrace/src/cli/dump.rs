@@ -15,7 +15,7 @@ use tracehound_exports::{ExportInput, dump};
   heaptrace dump memory-app-1.dat | jq -c 'select(.kind == \"alloc\" and .size > 1000000)'
   heaptrace dump --no-symbols memory-app-1.dat > events.jsonl")]
 pub struct DumpArgs {
-    /// Recordings: finished, running, cut off or damaged
+    /// Recordings: finished, running, cut off or damaged; of several each line names its own (`file`)
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print stacks as lists of addresses, which is much faster
@@ -35,7 +35,8 @@ pub fn run(args: &DumpArgs) -> Result<()> {
     for file in &args.files {
         let opened = open::open_telling_among(file, &args.files)?;
         let source = ExportInput { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
-        let options = dump::DumpOptions { symbols: !args.no_symbols, existing: args.existing };
+        let file = (args.files.len() > 1).then_some(opened.path.as_str());
+        let options = dump::DumpOptions { file, symbols: !args.no_symbols, existing: args.existing };
         dump::write(source, options, &mut out).map_err(export_error)?;
     }
     out.flush()?;
