@@ -162,6 +162,17 @@ fn problems_are_documents_that_name_the_parameter() {
         ("/api/v1/recordings/r1/flamegraph?pin_unit=2M", 400, json!("pin_unit"), "`pinned=true`"),
         ("/api/v1/recordings/r1/export/pprof?thread=nosuch", 400, json!("thread"), "nosuch"),
         ("/api/v1/recordings/r1/export/folded?context=nosuch", 400, json!("context"), "nosuch"),
+        (
+            "/api/v1/recordings/r1/functions?module=nosuch",
+            400,
+            json!("module"),
+            "no module matches `nosuch` (there are `app`)",
+        ),
+        ("/api/v1/recordings/r1/source?file=a.c&module=nosuch", 400, json!("module"), "no module matches"),
+        ("/api/v1/recordings/r1/leaks?module=nosuch", 400, json!("module"), "no module matches"),
+        ("/api/v1/recordings/r1/diff?module=nosuch", 400, json!("module"), "no module matches"),
+        ("/api/v1/recordings/r1/export/folded?module=nosuch", 400, json!("module"), "no module matches"),
+        ("/api/v1/recordings/r1/report?module=nosuch", 400, json!("module"), "no module matches"),
         ("/api/v1/recordings/r1/export/json?focus=main", 400, json!("format"), "json has every block"),
         ("/assets/missing.js", 404, Value::Null, "no file"),
     ] {

@@ -9,7 +9,7 @@ use std::process::Command;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol};
 use serde_json::{Value, json};
-use support::{Maker, Server, heaptrace};
+use support::{Maker, Server, heaptrace, sample};
 use tracehound_format::meta::Segment;
 use tracehound_format::record::Kind;
 
@@ -210,5 +210,23 @@ fn lines_of_a_source_are_those_that_all_filters_leave() {
     ] {
         let answer = server.get(&format!("{id}/source?file={file}&{filters}"));
         assert!(answer.status == 400 && answer.text().contains(why), "{filters}: {}", answer.text());
+    }
+}
+
+#[test]
+fn a_module_that_one_side_alone_has_can_be_compared() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = temp.path();
+    compile(folder, &[]);
+    record(folder);
+    sample(&folder.join("other.dat"));
+    let server = Server::start(folder, &["app.dat", "other.dat"]);
+    let id = "/api/v1/recordings/r1";
+    let status = |target: &str| server.get(&format!("{id}/{target}")).status;
+    assert_eq!(status("functions?module=^/opt/"), 400);
+    for route in ["diff", "diff/flamegraph"] {
+        assert_eq!(status(&format!("{route}?other=r2&module=^/opt/")), 200, "{route}");
+        assert_eq!(status(&format!("{route}?other=r2&module=^/usr/")), 400, "{route}");
+        assert_eq!(status(&format!("{route}?module=^/opt/")), 400, "{route}");
     }
 }

@@ -204,6 +204,23 @@ impl Filter {
         self.selects_everything() && self.hide.is_none() && self.show.is_none() && self.transforms.is_empty()
     }
 
+    /// Refuses a pattern that means no module of the recording, for answers that have no room for a remark.
+    ///
+    /// # Errors
+    /// When the filter is about modules and the recording has none of them.
+    pub fn need_module(&self, trace: &Trace) -> Result<()> {
+        match self.missing_module(trace) {
+            None => Ok(()),
+            Some(why) => Err(QueryError::bad("module", why + &some_modules(trace))),
+        }
+    }
+
+    fn missing_module(&self, trace: &Trace) -> Option<String> {
+        let module = self.module.as_ref()?;
+        let is_there = trace.modules().iter().any(|it| is_meant(it, module));
+        (!is_there).then(|| format!("no module matches `{module}`"))
+    }
+
     /// Whether frames are taken out of backtraces.
     #[must_use]
     pub fn changes_stacks(&self) -> bool {
@@ -215,11 +232,7 @@ impl Filter {
     pub fn missing_modules(&self, trace: &Trace) -> Vec<String> {
         let modules = trace.modules();
         let mut missing: Vec<String> = Vec::new();
-        if let Some(module) = &self.module
-            && !modules.iter().any(|it| is_meant(it, module))
-        {
-            missing.push(format!("no module matches `{module}`"));
-        }
+        missing.extend(self.missing_module(trace));
         for transform in &self.transforms {
             if let (TransformTarget::Named(name), TransformKind::CollapseModule) = (&transform.target, transform.kind)
                 && !modules.iter().any(|it| is_called(it, name))

@@ -41,7 +41,7 @@ recording_route! {
     |ask, times: Window, filters: Filters, rows: Rows| {
         let params = AllocationsParams {
             window: query_params::window(times.from.as_deref(), times.to.as_deref(), rows.at.as_deref())?,
-            filter: filters.filter()?,
+            filter: filters.of(ask.trace)?,
             site: rows.site.map(|site| parse_site("site", &site)).transpose()?,
             search: rows.search,
             sort: rows.sort,

@@ -29,7 +29,7 @@ recording_route! {
     |ask, layers: Layers, window: Window, filters: Filters| {
         let params = BreakdownParams {
             window: window.window()?,
-            filter: filters.filter()?,
+            filter: filters.of(ask.trace)?,
             by: layers.by,
             points: layers.points.0 as usize,
             top: layers.top.0 as usize,

@@ -26,7 +26,7 @@ recording_route! {
     |ask, times: Window, filters: Filters, asked: ChurnQuery| {
         let params = ChurnParams {
             window: times.window()?,
-            filter: filters.filter()?,
+            filter: filters.of(ask.trace)?,
             sort: asked.sort,
             limit: Some(asked.limit.0 as usize),
         };

@@ -5,7 +5,7 @@ use tracehound_api::diff::Diff;
 use tracehound_api::{Metric, Unit};
 use tracehound_index::Trace;
 use tracehound_query::diff::{self, DiffParams, Side};
-use tracehound_query::{TimeExpr, Window};
+use tracehound_query::{Filter, TimeExpr, Window};
 
 use super::shared::Filters;
 use super::{Problems, RecordingId};
@@ -77,6 +77,7 @@ pub async fn diff(asked: RecordingRequest) -> Result<Response> {
                 limit: Some(rows.limit.0 as usize),
                 normalize: sides.normalize,
             };
+            need_module(ask, other.as_ref(), &params.filter)?;
             sides.compare(ask, other.as_ref(), |before, after| diff::run(before, after, &params, ask.cancel))
         })
         .await
@@ -117,6 +118,15 @@ pub async fn other_side(asked: &RecordingRequest, sides: &Sides) -> Result<Optio
     match &sides.other {
         Some(id) => Ok(Some(asked.other(id)?.ready().await?)),
         None => Ok(None),
+    }
+}
+
+/// Refuses a filter by a module that neither side has; what one side alone has, has come or gone.
+pub fn need_module(ask: &Ask<'_>, other: Option<&Snapshot>, filter: &Filter) -> Result<()> {
+    let is_there = |other: &Snapshot| Ok::<_, HttpProblem>(filter.need_module(other.parts()?.0).is_ok());
+    match filter.need_module(ask.trace) {
+        Err(error) if !other.map_or(Ok(false), is_there)? => Err(error.into()),
+        _ => Ok(()),
     }
 }
 

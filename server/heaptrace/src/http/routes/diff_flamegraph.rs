@@ -5,7 +5,7 @@ use tracehound_api::diff_flamegraph::{DiffFlamegraph, DiffWidth};
 use tracehound_api::pins::PinUnit;
 use tracehound_query::diff_flamegraph::{self, DiffFlamegraphParams};
 
-use super::diff::{Sides, other_side};
+use super::diff::{Sides, need_module, other_side};
 use super::flamegraph::{Direction, Shape, pinned};
 use super::shared::Filters;
 use super::{Problems, RecordingId};
@@ -53,6 +53,7 @@ pub async fn diff_flamegraph(asked: RecordingRequest) -> Result<Response> {
                 inverted: direction.inverted,
                 normalize: sides.normalize,
             };
+            need_module(ask, other.as_ref(), &params.filter)?;
             sides.compare(ask, other.as_ref(), |before, after| diff_flamegraph::run(before, after, &params, ask.cancel))
         })
         .await

@@ -44,11 +44,14 @@ pub async fn export(asked: RecordingRequest) -> Result<Response> {
         return Err(HttpProblem::not_found(format!("there is no export format {name:?}; known: {}", known.join(", "))));
     };
     let (measure, times, filters): (Measure, Window, Filters) = asked.query()?;
-    let scope = ExportScope { window: window(&times, &measure)?, filter: filters.filter()? };
+    let (window, filter) = (window(&times, &measure)?, filters.filter()?);
     let of = folded::Of { metric: measure.metric, unit: measure.unit };
     let snapshot = asked.served.ready().await?;
     // What does not fit the recording is said before the answer begins.
-    scope.window.resolve(snapshot.parts()?.0, &Selection::all(), &Cancel::new())?;
+    let trace = snapshot.parts()?.0;
+    filter.need_module(trace)?;
+    window.resolve(trace, &Selection::all(), &Cancel::new())?;
+    let scope = ExportScope { window, filter };
 
     stream_of(asked, snapshot, format, scope, of).await
 }

@@ -85,7 +85,7 @@ recording_route! {
             metric: measure.metric,
             unit: measure.unit,
             window: window(&times, &measure)?,
-            filter: filters.filter()?,
+            filter: filters.of(ask.trace)?,
             root: shape.root.map(|root| root.0),
             width: shape.limits().width,
             min_px: shape.limits().min_px,

@@ -38,7 +38,7 @@ recording_route! {
             metric: measure.metric,
             unit: measure.unit,
             window: window(&times, &measure)?,
-            filter: filters.filter()?,
+            filter: filters.of(ask.trace)?,
             by: rows.by,
             sort: rows.sort,
             ascending: rows.ascending,

@@ -25,7 +25,7 @@ recording_route! {
     |ask, times: Window, filters: Filters, asked: MapCellsAsked| {
         let params = HeapMapParams {
             window: times.window()?,
-            filter: filters.filter()?,
+            filter: filters.of(ask.trace)?,
             rows: asked.rows.0 as usize,
             columns: asked.columns.0 as usize,
         };

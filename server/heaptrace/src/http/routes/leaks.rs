@@ -78,7 +78,7 @@ pub fn store_for_overview(ask: &Ask<'_>) -> Result<()> {
 fn list(ask: &Ask<'_>, times: &Window, filters: &Filters, limit: &Limit, hide: &Suppress) -> Result<Leaks> {
     let params = LeaksParams {
         window: times.window()?,
-        filter: filters.filter()?,
+        filter: filters.of(ask.trace)?,
         suppress: hide.list(ask)?,
         show_suppressed: hide.show_suppressed,
         limit: Some(limit.limit.0 as usize),

@@ -45,6 +45,7 @@ pub async fn report(asked: RecordingRequest) -> Result<Response> {
     let (limits, times, filters): (Limits, Window, Filters) = asked.query()?;
     let (window, filter) = (times.window()?, filters.filter()?);
     let snapshot = asked.served.ready().await?;
+    filter.need_module(snapshot.parts()?.0)?;
     let work = asked.compute_export(snapshot, move |ask| {
         let made = report::make(&report::ReportScope {
             trace: ask.trace,

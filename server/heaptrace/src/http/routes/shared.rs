@@ -8,6 +8,8 @@ use tracehound_api::diff_flamegraph::DiffWidth;
 use tracehound_api::functions::GroupBy;
 use tracehound_api::pins::{PinGroup, PinUnit};
 use tracehound_api::{FramesShown, Metric, Unit};
+use tracehound_index::Trace;
+use tracehound_query::Filter;
 use tracehound_query::allocations::AllocationSort;
 use tracehound_query::churn::ChurnSort;
 use tracehound_query::functions::FunctionSort;
@@ -96,6 +98,15 @@ parameters! {
 }
 
 filter_texts!(Filters, texts);
+
+impl Filters {
+    /// The filter, of a recording that has what it is about.
+    pub fn of(&self, trace: &Trace) -> tracehound_query::Result<Filter> {
+        let filter = self.filter()?;
+        filter.need_module(trace)?;
+        Ok(filter)
+    }
+}
 
 impl Window {
     /// What the queries take.

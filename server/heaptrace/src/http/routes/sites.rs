@@ -37,7 +37,7 @@ recording_route! {
     |ask, times: Window, filters: Filters, rows: Rows| {
         let params = SitesParams {
             window: times.window()?,
-            filter: filters.filter()?,
+            filter: filters.of(ask.trace)?,
             sort: rows.sort,
             ascending: rows.ascending,
             search: rows.search,
@@ -83,7 +83,7 @@ pub async fn site(asked: RecordingRequest) -> Result<Response> {
             let params = OneParams {
                 site: parse_site("site", &site).map_err(not_found)?,
                 window: times.window()?,
-                filter: filters.filter()?,
+                filter: filters.of(ask.trace)?,
                 points: points.points.0 as usize,
             };
             Ok(sites::one(ask.trace, ask.symbols, &params, ask.cancel)?)

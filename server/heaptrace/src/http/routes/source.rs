@@ -61,7 +61,7 @@ pub async fn source(asked: RecordingRequest) -> Result<Response> {
                 metric: measure.metric,
                 unit: measure.unit,
                 window: window(&times, &measure)?,
-                filter: filters.filter()?,
+                filter: filters.of(ask.trace)?,
                 file: which.file.clone(),
                 module,
             };

@@ -10,7 +10,7 @@ recording_route! {
     /// Threads with what they did in the window, and who freed whose blocks.
     threads at "/api/v1/recordings/{id}/threads", tag "threads", answers Threads:
     |ask, times: Window, filters: Filters| {
-        let params = ThreadsParams { window: times.window()?, filter: filters.filter()? };
+        let params = ThreadsParams { window: times.window()?, filter: filters.of(ask.trace)? };
         Ok(threads::run(ask.trace, ask.symbols, &params, ask.cancel)?)
     }
 }

@@ -36,7 +36,7 @@ recording_route! {
         let params = TimelineParams {
             series: curves.series.0,
             window: window.window()?,
-            filter: filters.filter()?,
+            filter: filters.of(ask.trace)?,
             points: curves.points.0 as usize,
         };
         Ok(timeline::run(ask.trace, ask.symbols, &params, ask.cancel)?)
