@@ -108,6 +108,33 @@ fn a_bundle_takes_the_names_along() {
 }
 
 #[test]
+fn a_bundle_takes_the_place_of_an_older_one_and_of_no_other_recording() {
+    let program = compile("five.c", &[]);
+    let record = || trace(&program, &[], &[("TRACEHOUND_OUTPUT", "r.dat")]);
+    let (ours, theirs) = (record(), record());
+    let folder = ours.folder.path();
+    let bundle = |out: &Path| {
+        let output = ask(folder, &["bundle", "r.dat", "-o", out.to_str().expect("a plain path")]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (copy, packed) = (folder.join("copy.dat"), folder.join("packed.dat"));
+    std::fs::copy(ours.recording(), &copy).expect("it can be copied");
+    let packed_theirs = folder.join("theirs.dat");
+    let bundled = ask(theirs.folder.path(), &["bundle", "r.dat", "-o", packed_theirs.to_str().expect("a plain path")]);
+    assert!(bundled.status.success(), "{bundled:?}");
+    for existing in [&theirs.recording(), &packed_theirs, &copy] {
+        let before = std::fs::read(existing).expect("it is there");
+        let (code, said) = bundle(existing);
+        assert!(code == Some(2) && said.contains("is a recording; name another file"), "{said}");
+        assert!(std::fs::read(existing).expect("it is there") == before, "{}", existing.display());
+    }
+    for _ in 0..2 {
+        let (code, said) = bundle(&packed);
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+#[test]
 fn a_bundle_of_a_killed_program_takes_its_side_file_along() {
     let (mut command, folder) = traced_command(compile("nothing.c", &["-O1"]), &["wait"]);
     command.env("TRACEHOUND_OUTPUT", "r.dat").stdin(Stdio::piped()).stdout(Stdio::piped());

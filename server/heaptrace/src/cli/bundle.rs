@@ -9,9 +9,10 @@ use anyhow::{Context, Result};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use tracehound_api::info::End;
+use tracehound_format::header::FileHeader;
 use tracehound_ingest::side_file::path_of;
 
-use super::output::OutputArgs;
+use super::output::{self, OutputArgs};
 use super::{Interrupted, Misuse, fleet, interrupt, open, units};
 use tracehound_symbols::bundle;
 
@@ -28,7 +29,7 @@ pub struct BundleArgs {
     /// A recording
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Write the recording and its names there, as one file
+    /// Write the recording and its names there, as one file; of recordings only an older bundle of it is replaced
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }
@@ -45,6 +46,9 @@ pub fn run(args: &BundleArgs) -> Result<()> {
     }
     if let Some(path) = &args.output {
         check_target(args, path)?;
+        if !is_older_bundle(path, args, opened.trace.recording_id()) {
+            output::spare_recording(path)?;
+        }
     }
     let bundle = opened.symbols.bundle(&opened.trace, interrupt::flag()).map_err(|_| Interrupted)?;
     let written = match &args.output {
@@ -69,6 +73,21 @@ pub fn run(args: &BundleArgs) -> Result<()> {
     let (named, all) = (units::count(named as u64), units::count(all as u64));
     crate::tell!("heaptrace: {}: names for {named} of {all} places in the code", written.display());
     Ok(())
+}
+
+/// Whether a path has a bundle of the same recording, with no more of it than there is here.
+fn is_older_bundle(path: &Path, args: &BundleArgs, recording: [u8; 16]) -> bool {
+    let look = || {
+        let (ours, theirs) = (File::open(&args.file)?, File::open(path)?);
+        let mut start = [0; FileHeader::LEN];
+        (&theirs).read_exact(&mut start)?;
+        let of_ours = bundle::length_without_names(&ours)?;
+        let of_theirs = bundle::length_without_names(&theirs)?;
+        let is_same = FileHeader::decode(&start).is_ok_and(|header| header.recording_id == recording);
+        Ok::<_, io::Error>(is_same && of_theirs <= of_ours && of_theirs < theirs.metadata()?.len())
+    };
+    // A pipe would keep us waiting.
+    fs::metadata(path).is_ok_and(|meta| meta.is_file()) && look().unwrap_or(false)
 }
 
 /// Refuses what cannot hold both parts of a killed program's recording, and the recording itself.
