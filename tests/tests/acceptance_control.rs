@@ -156,6 +156,7 @@ fn switched_and_marked_from_outside() {
         phase(4);
         let (done, text) = ctl(pid, &["mark", "in the fourth"]);
         assert!(done && text.contains("in the fourth"), "{text}");
+        assert!(ctl(pid, &["mark", "phase 4..5"]).0);
         // What is so already is no mistake.
         assert!(ctl(pid, &["start"]).0);
         phase(5);
@@ -185,6 +186,16 @@ fn switched_and_marked_from_outside() {
     assert_eq!(allocated(&["--capture", "2"]), allocated(&["--from", "capture:2", "--to", "capture:2"]));
     let refused = ask(&["top", "--capture", "3"], &recording);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("there are 2"), "{refused:?}");
+    // Windows are read at their `..`, which a label may contain.
+    let windows = |before: &str| {
+        let output = ask(&["diff", "--metric", "allocated", "--before", before, "--after", "start..end"], &recording);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = windows("phase 4..5..end");
+    assert!(code == Some(2) && said.contains("double quotes: `\"phase 4..5\"..end`"), "{said}");
+    for window in ["\"phase 4..5\"..end", "\"in the fourth\"..\"phase 4..5\"", "start..phase 4..5"] {
+        assert_eq!(windows(window).0, Some(0), "{window}: {}", windows(window).1);
+    }
     // The socket went with the process.
     let (done, text) = ctl(run.pid, &["status"]);
     assert!(!done && text.contains("there is no process"), "{text}");

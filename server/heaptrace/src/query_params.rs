@@ -3,7 +3,9 @@
 use std::str::FromStr;
 
 use tracehound_api::Metric;
-use tracehound_query::{ContextFilter, Filter, QueryError, Result, Window, parse_duration, parse_size, transform};
+use tracehound_query::{
+    ContextFilter, Filter, QueryError, Result, TimeExpr, Window, parse_duration, parse_size, transform,
+};
 
 /// A window, or a moment.
 ///
@@ -31,16 +33,48 @@ pub fn instant_is_for(metric: Metric, window: &Window) -> Result<()> {
     Ok(())
 }
 
-/// `10s..20s`; a missing end is that of the recording.
+/// `10s..20s`; a missing end is that of the recording. A label that contains `..` is put into double quotes.
 ///
 /// # Errors
 /// When the text is no window, naming the parameter.
 pub fn window_between(name: &str, text: &str) -> Result<Window> {
-    let Some((from, to)) = text.split_once("..") else {
-        return Err(QueryError::bad(name, format!("`{text}` is no window; write for instance `10s..20s`")));
+    let bad = |why: &str| QueryError::bad(name, format!("`{text}` {why}"));
+    let unclosed = || bad("has a label in double quotes without an end");
+    let (from, rest) = end_of_window(name, text)?.ok_or_else(unclosed)?;
+    let Some(rest) = rest.strip_prefix("..") else {
+        return Err(bad("is no window; write for instance `10s..20s`"));
     };
-    let end = |text: &str| (!text.is_empty()).then(|| parse(name, text)).transpose();
-    Ok(Window { from: end(from)?, to: end(to)?, at: None })
+    if matches!(from, Some(TimeExpr::Mark(_)))
+        && !text.starts_with('"')
+        && !rest.starts_with('"')
+        && rest.contains("..")
+    {
+        let (label, end) = text.rsplit_once("..").unwrap_or_default();
+        return Err(bad(&format!(
+            "can be read in several ways; put a label that contains `..` into double quotes: `\"{label}\"..{end}`"
+        )));
+    }
+    let to = if rest.starts_with('"') {
+        let (to, behind) = end_of_window(name, rest)?.ok_or_else(unclosed)?;
+        if !behind.is_empty() {
+            return Err(bad("has something behind its end"));
+        }
+        to
+    } else {
+        (!rest.is_empty()).then(|| parse(name, rest)).transpose()?
+    };
+    Ok(Window { from, to, at: None })
+}
+
+/// A time at the beginning of a window's text, up to the `..`, and what follows; nothing for quotes without an end.
+fn end_of_window<'a>(name: &str, text: &'a str) -> Result<Option<(Option<TimeExpr>, &'a str)>> {
+    if let Some(quoted) = text.strip_prefix('"') {
+        let is_end = |at: &usize| quoted[at + 1..].is_empty() || quoted[at + 1..].starts_with("..");
+        let end = quoted.match_indices('"').map(|(at, _)| at).find(is_end);
+        return Ok(end.map(|at| (Some(TimeExpr::Mark(quoted[..at].into())), &quoted[at + 1..])));
+    }
+    let (time, rest) = text.split_at(text.find("..").unwrap_or(text.len()));
+    Ok(Some(((!time.is_empty()).then(|| parse(name, time)).transpose()?, rest)))
 }
 
 /// Reads one value.
@@ -189,6 +223,35 @@ mod tests {
             assert!(matches!(&error, QueryError::BadParameter { parameter, .. } if parameter == name), "{error}");
         }
         assert!(filter(|_| None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn windows_have_two_ends() {
+        let read = |text: &str| window_between("before", text);
+        let window = |from, to| Ok(Window { from, to, at: None });
+        let mark = |label: &str| Some(TimeExpr::Mark(label.into()));
+        assert_eq!(read("warm..cold"), window(mark("warm"), mark("cold")));
+        assert_eq!(read("1s.."), window(Some(TimeExpr::Ns(1_000_000_000)), None));
+        assert_eq!(read(r#""a..b"..peak"#), window(mark("a..b"), Some(TimeExpr::Peak)));
+        assert_eq!(read(r#"a.."b..c""#), window(mark("a"), mark("b..c")));
+        assert_eq!(read(r#""peak".."#), window(mark("peak"), None));
+        assert_eq!(read(r#"say "x".."#), window(mark("say \"x\""), None));
+        // Where one end can only be read in one way, the rest is the other.
+        assert_eq!(read("1s..b..c"), window(Some(TimeExpr::Ns(1_000_000_000)), mark("b..c")));
+        assert_eq!(read("..b..c"), window(None, mark("b..c")));
+        for (text, why) in [
+            ("warm", "is no window"),
+            (r#""a..b""#, "is no window"),
+            (r#""a..b"#, "without an end"),
+            (r#""a"b..c"#, "without an end"),
+            (r#"a.."b..c"#, "without an end"),
+            (r#"a.."b"..c"#, "behind its end"),
+            ("a..b..c", r#"double quotes: `"a..b"..c`"#),
+            ("a..b..", r#"double quotes: `"a..b"..`"#),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
     }
 
     #[test]

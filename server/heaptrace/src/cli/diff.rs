@@ -36,7 +36,7 @@ pub struct DiffArgs {
     /// The recordings of the second side: differences that may be chance are folded away
     #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with_all = ["from", "to", "before", "after", "normalize"])]
     vs: Vec<PathBuf>,
-    /// A window of one recording to compare with --after
+    /// A window of one recording to compare with --after; a label that contains `..` is put into double quotes
     #[arg(long, value_name = "FROM..TO", requires = "after", conflicts_with_all = ["from", "to"])]
     before: Option<String>,
     /// The other window
