@@ -322,11 +322,19 @@ fn a_recording_says_which_frames_are_missing_and_how_to_get_them() {
         assert!(run.output().unwrap().status.success(), "{command:?}");
         missing_frames(&path)
     };
-    let node = plainly(&["node", "app.js"]);
-    assert!(
-        matches!(node.as_slice(), [one] if one.contains("through JavaScript") && one.contains("run --names")),
-        "{node:?}"
-    );
+    let is_of_v8 = |said: &[String]| {
+        assert!(matches!(said, [one] if one.contains("through JavaScript") && one.contains("run --names")), "{said:?}");
+    };
+    is_of_v8(&plainly(&["node", "app.js"]));
+    // Without its symbols it is known by what it exports, and on another machine by its name.
+    let stripped = folder.path().join("node");
+    let find = Command::new("sh").args(["-c", "readlink -f \"$(command -v node)\""]).output().unwrap();
+    let node = String::from_utf8(find.stdout).unwrap();
+    assert!(Command::new("strip").arg("-o").arg(&stripped).arg(node.trim()).status().unwrap().success());
+    is_of_v8(&plainly(&["./node", "app.js"]));
+    std::fs::remove_file(&stripped).unwrap();
+    std::fs::rename(folder.path().join("plain.dat"), folder.path().join("away.dat")).unwrap();
+    is_of_v8(&missing_frames(&folder.path().join("away.dat")));
     let java = plainly(&["java", "-cp", ".", "Packs"]);
     assert!(matches!(java.as_slice(), [one] if one.contains("-XX:+PreserveFramePointer")), "{java:?}");
     // Done as they say, there is nothing to say.

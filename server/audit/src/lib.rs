@@ -36,6 +36,9 @@ const OWN_HEAP: &str = "own-heap";
 /// Names that a remark lists.
 const NAMES_SHOWN: usize = 6;
 
+/// A function that programs call to use V8.
+const V8_FUNCTION: &str = "_ZN2v87Isolate3NewERKNS0_12CreateParamsE";
+
 /// Functions by which a runtime with a heap of its own is known, and what is to be said about it.
 const RUNTIMES: [(&str, &str); 6] = [
     ("JNI_CreateJavaVM", "the Java heap is mapped as a whole: its objects are in no recording, native memory is"),
@@ -44,7 +47,7 @@ const RUNTIMES: [(&str, &str); 6] = [
         "Python lays small objects out in arenas of its own, which are recorded as mappings; with `heaptrace run \
          --python-objects` (TRACEHOUND_PYTHON_OBJECTS=1) every object is an allocation",
     ),
-    ("_ZN2v87Isolate3NewERKNS0_12CreateParamsE", "V8 maps its JavaScript heap itself: objects in it are not recorded"),
+    (V8_FUNCTION, "V8 maps its JavaScript heap itself: objects in it are not recorded"),
     ("runtime.mallocgc", "Go's heap is mapped by its runtime: only what C code allocates is recorded"),
     (
         "_emalloc",

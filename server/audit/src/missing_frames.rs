@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tracehound_api::Metric;
 use tracehound_api::info::End;
-use tracehound_index::facts::is_interpreted;
+use tracehound_index::facts::{ModuleFacts, is_interpreted};
 use tracehound_index::symbols::{LocationId, RecordingSymbols};
 use tracehound_index::{Cancel, Trace};
 use tracehound_query::node_sums::{self, NodeSumsParams};
@@ -74,8 +74,10 @@ pub(super) fn remarks(
     objects: &[Examined],
 ) -> Vec<(&'static str, String)> {
     let with = |landmark: Landmark| objects.iter().find(|object| object.landmarks.iter().any(|of| of.0 == landmark));
-    let (go, v8, jvm) = (with(Landmark::GoSwitch), with(Landmark::V8Interpreter), with(Landmark::Jvm));
-    let is_known = go.or(v8).or(jvm).is_some();
+    let (go, jvm) = (with(Landmark::GoSwitch), with(Landmark::Jvm));
+    let v8 =
+        with(Landmark::V8Interpreter).map(|object| object.name.clone()).or_else(|| v8_without_symbols(trace, objects));
+    let is_known = go.or(jvm).is_some() || v8.is_some();
     let is_killed = trace.end() == End::Killed;
     let is_generated = |id: LocationId| {
         let location = trace.location(id);
@@ -89,12 +91,22 @@ pub(super) fn remarks(
     let Some(counts) = count(trace, symbols, objects, &Cancel::new()) else { return Vec::new() };
     let texts = [
         go.and_then(|object| of_go(&object.name, counts)),
-        v8.and_then(|object| of_v8(&object.name, counts)),
+        v8.and_then(|name| of_v8(&name, counts)),
         jvm.and_then(|object| of_jvm(&object.name, counts, trace.end() == End::Running)),
         if is_known { None } else { of_others(counts, is_killed) },
         of_python(counts),
     ];
     texts.into_iter().flatten().map(|text| (MISSING, text)).collect()
+}
+
+/// The object with V8 inside where its interpreter has no symbol, so that code which V8 has generated is all that is known
+/// of JavaScript: one that exports V8's functions, or is called as Node is and is not on this machine.
+fn v8_without_symbols(trace: &Trace, objects: &[Examined]) -> Option<String> {
+    let is_examined = |name: &str| objects.iter().any(|object| object.name == name);
+    let is_called = |name: &str| ["node", "nodejs"].contains(&name) || name.starts_with("libnode.so");
+    let exports = objects.iter().find(|object| object.offers.contains(super::V8_FUNCTION.as_bytes()));
+    let by_name = || trace.modules().iter().map(ModuleFacts::name).find(|name| is_called(name) && !is_examined(name));
+    exports.map(|object| object.name.clone()).or_else(by_name)
 }
 
 fn count(trace: &Trace, symbols: &dyn RecordingSymbols, objects: &[Examined], cancel: &Cancel) -> Option<Counts> {
