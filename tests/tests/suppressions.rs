@@ -119,3 +119,34 @@ fn the_server_says_what_the_command_says() {
         assert_eq!(server.get(&format!("leaks{query}")), leaks(&traced, args), "{query}");
     }
 }
+
+/// Without names nothing tells libstdc++'s reserve for exceptions from a block of the program's: it counts until there are
+/// names.
+#[test]
+fn a_reserve_without_a_name_counts_and_names_bring_it_back() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let source = "#include <stdexcept>\n#include <cstdlib>\nint main(int n, char **) {\n\
+                  try { if (n > 1) throw std::runtime_error(\"x\"); } catch (std::exception &) { return 1; }\n\
+                  void *volatile own = std::malloc(72704); own = nullptr;\n}\n";
+    std::fs::write(folder.path().join("app.cpp"), source).expect("the folder can be written");
+    let done = |program: &str, args: &[&str]| {
+        let status = Command::new(program).args(args).current_dir(folder.path()).status();
+        assert!(status.is_ok_and(|status| status.success()), "{program} {args:?}");
+    };
+    done("g++", &["-O1", "-g", "-static-libstdc++", "-Wl,--build-id", "-o", "whole", "app.cpp"]);
+    std::fs::create_dir(folder.path().join("debug")).expect("the folder can be written");
+    for (name, strip) in [("bare", "--strip-all"), ("named", "--strip-debug")] {
+        done("strip", &[strip, "-o", name, "whole"]);
+        std::fs::copy(folder.path().join("whole"), folder.path().join("debug").join(name)).expect("it can be copied");
+    }
+    let left = |program: &str, options: &[&str]| {
+        let traced = trace(folder.path().join(program), &[], &[]);
+        let found = json(&[options, &["leaks", "--builtin-suppressions"]].concat(), &traced.recording());
+        [number(&found, "/leaked/count"), number(&found, "/suppressed/count")]
+    };
+    let debug = folder.path().join("debug");
+    assert_eq!(left("whole", &[]), [1, 1]);
+    assert_eq!(left("named", &[]), [1, 1]);
+    assert_eq!(left("bare", &[]), [2, 0]);
+    assert_eq!(left("bare", &["--debug-dir", debug.to_str().expect("a plain path")]), [1, 1]);
+}
