@@ -1,6 +1,6 @@
 // The flame graph's canvas: what is drawn where, moving about, going through matches, keeping a frame's numbers.
 import type { Page } from "playwright-core";
-import { beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, inject, test } from "vitest";
 import { readSearch } from "../src/lib/search-params.ts";
 import { open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
@@ -187,6 +187,47 @@ test("a frame's numbers stay with p and with Shift + click, until Escape", async
   await expect.poll(() => pinned.count()).toBe(1);
   expect(searchOf(page).root).toBeUndefined();
 });
+
+test("letters are about the frame under the pointer where the keyboard is nowhere else", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.locator(".flame-chart .frame[aria-level='3']").first().hover({ force: true });
+  await page.waitForSelector(".frame-tip");
+  expect(await page.evaluate(() => document.activeElement === document.body)).toBe(true);
+  const name = await page.locator(".details-name").textContent();
+  await page.keyboard.press("p");
+  const pinned = page.locator(".frame-tip-pinned");
+  await expect.poll(() => pinned.count()).toBe(1);
+  expect(await pinned.textContent()).toContain(name);
+  expect(searchOf(page).metric).toBe("allocated");
+  await pinned.getByRole("button", { name: "Close" }).click();
+  // Beside the graph the letter is the page's.
+  await page.mouse.move(5, 5);
+  await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());
+  await page.keyboard.press("p");
+  await expect.poll(() => searchOf(page).metric).toBe("peak");
+});
+
+test.skipIf(inject("mock"))(
+  "a transform's letter is about the frame under the pointer; the letter after a g is a view's",
+  async () => {
+    const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+    await settled(page);
+    const over = async () => {
+      await page.locator(".flame-chart .frame[aria-level='3']").first().hover({ force: true });
+      await page.waitForSelector(".frame-tip");
+    };
+    await over();
+    await page.keyboard.press("m");
+    await expect.poll(() => page.url()).toContain("transform=merge-function");
+    expect(searchOf(page).metric).toBe("allocated");
+    await settled(page);
+    await over();
+    await page.keyboard.press("g");
+    await page.keyboard.press("m");
+    await expect.poll(() => new URL(page.url()).pathname).toMatch(/memory$/);
+  },
+);
 
 test("colours are by what tells the frames apart, or by what the user chose; the legend says so", async () => {
   const page = await open(`/r/${shop}/flamegraph?metric=allocated`);

@@ -171,3 +171,26 @@ test.skipIf(inject("mock"))("blocks are chosen by who freed them: what was never
   expect(await page.locator(".table-body .table-row").first().textContent()).toContain("format_line");
   expect(await page.locator(".chip").textContent()).toContain("freed by");
 });
+
+test.skipIf(inject("mock"))(
+  "a thread and a module that the recording does not have are refused where they are typed",
+  async () => {
+    const page = await open(`/r/${shop}/functions?metric=allocated`);
+    await settled(page);
+    await page.getByRole("button", { name: "+ Filter" }).click();
+    for (const [name, value] of [
+      ["thread", "nobody"],
+      ["module", "nowhere"],
+    ] as const) {
+      await page.locator(".add-filter select").first().selectOption(name);
+      await page.getByLabel("Value of the filter").fill(value);
+      await page.getByRole("button", { name: "Add", exact: true }).click();
+      await expect.poll(() => page.locator(".add-filter [role=alert]").textContent()).toContain(value);
+      expect(new URL(page.url()).searchParams.get(name)).toBeNull();
+      expect(await page.locator(".table-body .table-row").count()).toBeGreaterThan(0);
+    }
+    // The threads that there are can be chosen.
+    await page.locator(".add-filter select").first().selectOption("thread");
+    await expect.poll(() => page.locator("#thread-names option").count()).toBeGreaterThan(0);
+  },
+);

@@ -1,10 +1,11 @@
 // What is measured, what is searched, and the filters as chips.
 
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useEffect, useRef, useState } from "react";
+import { ProblemError } from "../api/client.ts";
 import { documentQuery } from "../api/queries.ts";
 import { faultOf } from "../lib/filter-values.ts";
-import { formatBytes } from "../lib/format.ts";
+import { formatBytes, sentence } from "../lib/format.ts";
 import {
   caseOf,
   patternsOf,
@@ -214,12 +215,13 @@ function Chips() {
 }
 
 function AddFilter() {
-  const { search, go } = usePage();
+  const { search, go, subject } = usePage();
+  const queries = useQueryClient();
   const [open, setOpen] = useState(false);
   const [name, setName] = useState<FilterName>("focus");
   const [value, setValue] = useState("");
   const [fault, setFault] = useState<string | undefined>();
-  const submit = (event: FormEvent) => {
+  const submit = async (event: FormEvent) => {
     event.preventDefault();
     const text = name === "lifetime" && value === "" ? "leaked" : value.trim();
     if (text === "") return;
@@ -227,6 +229,14 @@ function AddFilter() {
     setFault(why);
     if (why !== undefined) return;
     const added = takesSeveral(name) ? withPattern(search.filters?.[name], text) : text;
+    const asked = documentQuery(subject, "timeline", { points: 1, series: "live_bytes", [name]: added });
+    // What only the server knows: a thread or a module that the recording does not have.
+    const refused = await queries.fetchQuery({ ...asked, retry: false }).then(
+      () => undefined,
+      (error: unknown) => (error instanceof ProblemError ? sentence(error.message) : undefined),
+    );
+    setFault(refused);
+    if (refused !== undefined) return;
     go({ filters: { ...search.filters, [name]: added }, root: undefined });
     setOpen(false);
     setValue("");
@@ -270,7 +280,7 @@ function AddFilter() {
           // biome-ignore lint/a11y/noAutofocus: the field appears because its button was pressed
           autoFocus
           spellCheck={false}
-          list={name === "context" ? "context-names" : undefined}
+          list={name === "context" || name === "thread" ? `${name}-names` : undefined}
           onChange={(event) => {
             setValue(event.target.value);
             setFault(undefined);
@@ -281,6 +291,7 @@ function AddFilter() {
         />
       )}
       {name === "context" && <ContextNames />}
+      {name === "thread" && <ThreadNames />}
       {fault && (
         <span className="bad" role="alert">
           {name}: {fault}
@@ -300,7 +311,7 @@ function ContextNames() {
   const { data } = useQuery(documentQuery(subject, "contexts", {}));
   return (
     <datalist id="context-names">
-      {data?.contexts.slice(0, MOST_CONTEXTS).map(({ id, name, allocations }) => (
+      {data?.contexts.slice(0, MOST_CHOICES).map(({ id, name, allocations }) => (
         <option key={id} value={name ?? String(id)}>
           {formatBytes(allocations.bytes)}
         </option>
@@ -309,8 +320,23 @@ function ContextNames() {
   );
 }
 
+/** The threads that there are. */
+function ThreadNames() {
+  const { subject } = usePage();
+  const { data } = useQuery(documentQuery(subject, "threads", {}));
+  return (
+    <datalist id="thread-names">
+      {data?.threads.slice(0, MOST_CHOICES).map(({ id, name, allocated }) => (
+        <option key={id} value={name || String(id)}>
+          {formatBytes(allocated.bytes)}
+        </option>
+      ))}
+    </datalist>
+  );
+}
+
 /** The list has the largest first; what is typed need not be in it. */
-const MOST_CONTEXTS = 200;
+const MOST_CHOICES = 200;
 
 /** Sets of filters that are kept in this browser; a link shares them with others. */
 function Presets() {

@@ -86,9 +86,6 @@ export function IndexingFailed({ recording }: { recording: RecordingSummary }) {
     <main>
       <Empty title="This recording cannot be opened">
         <p>{recording.error ?? "The server returned no reason."}</p>
-        <p>
-          <code>heaptrace info {recording.name}</code> reads as much of it as possible.
-        </p>
         <Button onClick={send} disabled={sent}>
           Try again
         </Button>

@@ -241,6 +241,26 @@ test("findings do not miss what was never freed, and do not cry wolf over a few 
   expect(findingsOf(evidence([leaker({ function: "0x16a62", bytes: 1590 })]))).toEqual([]);
 });
 
+test("a site that leaks below a function that does not is a finding of its own", () => {
+  const bounded = leaker({ function: "work", total_sites: 2, sites: ["s1", "s2"] });
+  const frame = (name: string, file: string) => ({ function: name, module: "app", file, line: 1, library: false });
+  const site = (id: string, caller: string, never_freed: boolean) => ({
+    ...leaks(view, new Map()).sites[0],
+    id,
+    bytes: 1 << 19,
+    count: 2500,
+    last_ns: 1,
+    stack: [frame("work", "/srv/app.c"), frame(caller, "/srv/app.c")],
+    verdict: { ...bounded.verdict, never_freed },
+  });
+  const base = evidence([bounded]);
+  const sites = [site("s1", "leak_request", true), site("s2", "cache_put", false)];
+  const found = findingsOf({ ...base, leaks: { ...base.leaks, sites } as unknown as Leaks });
+  expect(found[0]?.title).toBe("leak_request → work: none of 2,500 blocks was ever freed");
+  expect(found[0]?.search).toEqual({ site: "s1" });
+  expect(found.filter((one) => one.title.includes("cache_put"))).toEqual([]);
+});
+
 test("what keeps growing until the exit frees it is a finding; a few blocks are none", () => {
   const growing = { kind: "growing", shape: "growing", bytes_per_second: 2048, why: "it rose", freed_at_exit: true };
   const site = (id: string, bytes: number, count: number, file = "a.c") => ({

@@ -27,7 +27,7 @@ const FEW_SITES: usize = 1 << 11;
 /// Largest sites whose verdicts are kept with all moments, as answers with a limit show them.
 const LARGEST: usize = 10_000;
 /// Version of cached verdicts: it grows when they change.
-pub(super) const JUDGES: u32 = 35;
+pub(super) const JUDGES: u32 = 36;
 /// Verdicts on all sites that leak, as they are when all are asked about.
 const VERDICTS: KeptKind = KeptKind { name: "verdicts", version: JUDGES };
 /// Verdicts on the largest, if the sites are so many that it makes a difference.

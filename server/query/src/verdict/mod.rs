@@ -111,8 +111,9 @@ pub fn judge(history: &History<'_>) -> Verdict {
     if never_freed(history, &verdict) {
         verdict.never_freed = true;
         let until = history.left_allocated_ns.map_or(0, |left| left.1);
+        let end = if has_stopped(history, until) { "growth stopped at" } else { "some were added until" };
         verdict.why = format!(
-            "none of {} blocks was ever freed; growth stopped at {}: {}",
+            "none of {} blocks was ever freed; {end} {}: {}",
             count(history.allocated_freed.0),
             duration(until),
             verdict.why
@@ -137,6 +138,13 @@ fn never_freed(history: &History<'_>, verdict: &Verdict) -> bool {
         && freed == 0
         && allocated >= MANY_KEPT
         && (last - first).saturating_mul(10) >= history.duration_ns
+}
+
+/// Whether nothing was added for the last part of the recording, before the process began to end.
+fn has_stopped(history: &History<'_>, last_ns: u64) -> bool {
+    const QUIET: f64 = 0.05;
+    let end_ns = history.exit_ns.unwrap_or(history.duration_ns);
+    end_ns.saturating_sub(last_ns) as f64 >= QUIET * history.duration_ns as f64
 }
 
 fn one_time(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict> {

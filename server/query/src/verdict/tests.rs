@@ -235,6 +235,9 @@ fn growth_that_stopped_without_a_free_is_said() {
         sessions.why.starts_with("none of 2,000 blocks was ever freed; growth stopped at 1 min 40 s"),
         "{sessions:?}"
     );
+    // What comes until the end, however little, has not stopped.
+    let slow = stopped((2000, 0), (S, (N - 2) * S));
+    assert!(slow.never_freed && slow.why.contains("ever freed; some were added until"), "{slow:?}");
     // A cache frees, and a table that is filled at the start is quickly full.
     assert!(!stopped((2000, 500), (S, 100 * S)).never_freed);
     assert!(!stopped((2000, 0), (S, 20 * S)).never_freed);

@@ -313,9 +313,10 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
   );
 }
 
-/** As the server reads it. */
+/** As the server reads it: a label that contains `..` is in double quotes. */
 function rangeText({ from, to }: Window): string {
-  return `${from}..${to}`;
+  const end = (text: string) => (text.includes("..") ? `"${text}"` : text);
+  return `${end(`${from}`)}..${end(`${to}`)}`;
 }
 
 function formatRange({ from, to }: Window): string {

@@ -21,6 +21,7 @@ import { readPattern } from "../../lib/pattern.ts";
 import { pagesOf } from "../../lib/pins.ts";
 import { plainTypes } from "../../lib/plain-types.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
+import { boxLabel } from "../../ui/flame/box-text.ts";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
 import { FoldedNote } from "../../ui/flame/folded-note.tsx";
 import { type HoverStore, useHoverStore } from "../../ui/flame/hover-store.ts";
@@ -93,7 +94,8 @@ const paint = (theme: Theme) => (node: FlameNode) =>
 /** A name with the sign of its change. */
 const write = (node: FlameNode): string => {
   const kind = node.sides && kindOf(node.sides.before, node.sides.after);
-  return kind === undefined ? nodeName(node) : `${KIND_TEXT[kind].sign} ${nodeName(node)}`;
+  const name = boxLabel(nodeName(node), node.frame?.file);
+  return kind === undefined ? name : `${KIND_TEXT[kind].sign} ${name}`;
 };
 
 function Loaded({ document, width }: { document: DiffFlamegraph; width: number }) {

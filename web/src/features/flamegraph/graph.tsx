@@ -30,7 +30,7 @@ import { Ancestors } from "./ancestors.tsx";
 import { FunctionTable } from "./function-table.tsx";
 import { GraphOptions, nameOfGraph } from "./graph-options.tsx";
 import { HoverDetails, HoverTip, type Pinned, PinnedTip } from "./hover.tsx";
-import { keysOf, useMatchKeys } from "./keys.ts";
+import { keysOf, useHoverKeys, useMatchKeys } from "./keys.ts";
 import { Legend } from "./legend.tsx";
 import { pictureOf, saveFile, savePng } from "./picture.ts";
 import { SearchResult } from "./search-result.tsx";
@@ -130,6 +130,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     moveTo(nodeAtRow(tree, next ?? matchRows.at(by > 0 ? 0 : -1) ?? 0));
   };
   useMatchKeys(step);
+  const onHoverKey = useHoverKeys();
 
   if (!tree || !zoom || !active || document.rows.id.length === 0 || tree.weight === 0) {
     return (
@@ -174,7 +175,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     setPinned({ node, at, of: document });
     hover.clear();
   };
-  const onKeyDown = keysOf({
+  const keys = {
     active,
     tree,
     chart: () => chart.current,
@@ -182,11 +183,19 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     moveTo,
     zoomTo,
     zoomOut,
-    openMenu: (element) => openMenu(below(element), menuOf(active)),
+    openMenu: (element: Element) => openMenu(below(element), menuOf(active)),
     copyStack: () => copy(stackText(stackOf(active, document)), "the stack"),
-    pin: (element) => pin(active, below(element)),
+    pin: (element: Element) => pin(active, below(element)),
     transform: transforms.press,
-  });
+  };
+  const onKeyDown = keysOf(keys);
+  onHoverKey.current = (key) => {
+    const node = hover.get();
+    if (!node) return false;
+    if (key !== "p") return transforms.press(key, node);
+    pin(node, hover.place());
+    return true;
+  };
   const picture = () => pictureOf(zoom, document, width, theme, by, recording.title || recording.name);
   const pictures = (): MenuItem[] => [
     { label: "Save as SVG", run: () => saveFile("flamegraph.svg", "image/svg+xml", picture().svg()) },

@@ -111,6 +111,27 @@ function press(event: KeyboardEvent, keys: Keys): boolean {
   }
 }
 
+/**
+ * Letters that are about a frame mean the one under the pointer, where the keyboard is nowhere else: `p` and the
+ * transforms. Returns where to put what handles a letter, and says whether it has.
+ */
+export function useHoverKeys(): { current: (key: string) => boolean } {
+  const latest = useRef<(key: string) => boolean>(() => false);
+  useEffect(() => {
+    const onKey = (event: globalThis.KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+      if (event.target !== document.body || !/^[a-z]$/i.test(event.key)) return;
+      if (document.querySelector("dialog[open]") || !latest.current(event.key)) return;
+      event.preventDefault();
+      event.stopPropagation();
+    };
+    // Before the keys of every view, and behind the letter after a g.
+    document.addEventListener("keydown", onKey);
+    return () => document.removeEventListener("keydown", onKey);
+  }, []);
+  return latest;
+}
+
 /** n and N anywhere on the page, Enter and Shift + Enter in the search field: the next match, the one before. */
 export function useMatchKeys(step: (by: 1 | -1) => void): void {
   const latest = useRef(step);

@@ -59,20 +59,33 @@ export function LeaksView() {
     <Answer query={query} what="the leaks">
       {(leaks) =>
         leaks.sites.length === 0 ? (
-          <Empty title={running ? "Nothing is live in this window" : "Nothing leaked in this window"}>
-            <p>Every block that was allocated in it and passes the filters has been freed.</p>
-            {leaks.suppressed.count > 0 && (
-              <p>
-                <Suppressed leaks={leaks} />
-              </p>
-            )}
-            <NeverUnmapped leaks={leaks} />
-          </Empty>
+          <NoneShown leaks={leaks} running={running} />
         ) : (
           <Loaded leaks={leaks} persite={persite} />
         )
       }
     </Answer>
+  );
+}
+
+/** No site is left to be shown: there is none, or all are suppressed. */
+function NoneShown({ leaks, running }: { leaks: Leaks; running: boolean }) {
+  const isSuppressed = leaks.suppressed.count > 0;
+  const what = running ? "is live" : "leaked";
+  return (
+    <Empty title={isSuppressed ? `All that ${what} in this window is suppressed` : `Nothing ${what} in this window`}>
+      {isSuppressed ? (
+        <>
+          <p>Every other block that was allocated in this window and passes the filters has been freed.</p>
+          <p>
+            <Suppressed leaks={leaks} />
+          </p>
+        </>
+      ) : (
+        <p>Every block that was allocated in it and passes the filters has been freed.</p>
+      )}
+      <NeverUnmapped leaks={leaks} />
+    </Empty>
   );
 }
 

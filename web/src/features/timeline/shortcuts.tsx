@@ -11,6 +11,7 @@ export function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
     const next = now.includes(track) ? now.filter((name) => name !== track) : [...now, track];
     go({ tracks: next.length > 0 ? next : undefined }, { replace: true });
   };
+  const until = search.at === undefined ? peakAt || endNs : endNs;
   return (
     <>
       <Button
@@ -30,14 +31,16 @@ export function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
       {!report && (
         <Button
           quiet
-          title="Compare two instants: A at the start of the window or the chosen instant, B at its end"
+          title="Compare two instants: A and B at both ends of the window, or from the chosen instant to the end; otherwise half way to the peak, and the peak"
           on={search.a !== undefined}
           onClick={() =>
             search.a !== undefined
               ? go({ a: undefined, b: undefined })
               : go({
-                  a: search.window?.from ?? (search.at !== undefined && search.at < endNs ? search.at : 0),
-                  b: search.window?.to ?? (search.at === undefined ? peakAt || endNs : endNs),
+                  a:
+                    search.window?.from ??
+                    (search.at !== undefined && search.at < endNs ? search.at : Math.floor(until / 2)),
+                  b: search.window?.to ?? until,
                 })
           }
         >
