@@ -29,6 +29,9 @@ pub struct Functions {
     pub total: i64,
     /// Rows that exist, of which `rows` is a part.
     pub total_rows: u64,
+    /// With a search: the sum of `flat` over all rows that match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_matched: Option<i64>,
     /// Rows, in the order that was asked for.
     pub rows: Vec<FunctionRow>,
     /// How far the figures can be trusted.

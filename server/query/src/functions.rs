@@ -98,12 +98,14 @@ pub fn run(
             }
         }
     };
+    let mut total_matched = None;
     if let Some(search) = &params.search {
         let wanted = Filter::regex("search", search)?;
         let is_about_identity = search.contains('@');
         let identity = |row: &FunctionRow| identity_of(&row.name, row.file.as_deref(), row.line, row.module.as_deref());
         rows.retain(|row| wanted.is_match(&row.name) || is_about_identity && wanted.is_match(&identity(row)));
         total_rows = rows.len() as u64;
+        total_matched = Some(rows.iter().map(|row| row.flat).sum());
     }
     rows.sort_by(|a, b| {
         let by_keys = params.sort.compare(|column| match column {
@@ -133,6 +135,7 @@ pub fn run(
         peak_of: moment.and_then(|moment| moment.peak_of),
         total: total.of(unit),
         total_rows,
+        total_matched,
         rows,
         exactness: trace.exactness(),
     })

@@ -32,6 +32,7 @@ mod lifetime_filter;
 pub mod lifetimes;
 pub mod live_blocks;
 pub mod live_changes;
+mod median_lifetimes;
 pub mod memory;
 pub mod node_sums;
 pub mod own_frames;

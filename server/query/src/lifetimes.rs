@@ -4,7 +4,6 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use rustc_hash::FxHashMap;
 
 use super::Result;
 use super::amounts::ranges;
@@ -149,61 +148,6 @@ pub fn by_site(
     Ok(found.into_iter().map(|(_, quantiles)| quantiles).collect())
 }
 
-/// Median lifetimes of the blocks that each site allocated in a span, of all sites at once: classes of lifetimes are
-/// counted where there is something to count, and exact values are looked at of each site's middle class alone.
-///
-/// # Errors
-/// When cancelled.
-pub fn medians(trace: &Trace, selection: &Selection, span: Span, cancel: &Cancel) -> Result<FxHashMap<u32, u64>> {
-    let test = selection.rows(trace);
-    let ranges = ranges(span.from.allocs, span.to.allocs);
-    let count = |rows: &Range<u64>| -> Result<FxHashMap<(u32, u8), u64>> {
-        let mut counts = FxHashMap::default();
-        each(&test, trace, rows.clone(), cancel, |row, _, class, _| {
-            *counts.entry((trace.site_amount(row).0, class as u8)).or_default() += 1;
-        })?;
-        Ok(counts)
-    };
-    let parts = ranges.par_iter().map(count).collect::<Result<Vec<_>>>()?;
-    let mut counts: FxHashMap<(u32, u8), u64> = FxHashMap::default();
-    for (key, more) in parts.into_iter().flatten() {
-        *counts.entry(key).or_default() += more;
-    }
-    let mut by_site: Vec<(u32, u8, u64)> =
-        counts.into_iter().map(|((site, class), count)| (site, class, count)).collect();
-    by_site.sort_unstable();
-    let middle = |classes: &[(u32, u8, u64)]| {
-        let total: u64 = classes.iter().map(|class| class.2).sum();
-        let mut rank = total.div_ceil(2).max(1) - 1;
-        let class = classes.iter().find(|class| {
-            let is_here = rank < class.2;
-            rank -= if is_here { 0 } else { class.2 };
-            is_here
-        });
-        class.map(|&(site, class, _)| (site, QuantileRank { class: class.into(), rank }))
-    };
-    let places: FxHashMap<u32, QuantileRank> = by_site.chunk_by(|a, b| a.0 == b.0).filter_map(middle).collect();
-    let collect = |rows: &Range<u64>| -> Result<Vec<(u32, u64)>> {
-        let mut found = Vec::new();
-        each(&test, trace, rows.clone(), cancel, |row, _, class, _| {
-            let site = trace.site_amount(row).0;
-            if places.get(&site).is_some_and(|place| place.class == class) {
-                found.push((site, lifetime(trace, row)));
-            }
-        })?;
-        Ok(found)
-    };
-    let mut found: Vec<(u32, u64)> = ranges.par_iter().map(collect).collect::<Result<Vec<_>>>()?.concat();
-    found.par_sort_unstable();
-    let of_site = |values: &[(u32, u64)]| {
-        let place = places.get(&values.first()?.0)?;
-        values.get(place.rank as usize).copied()
-    };
-    Ok(found.chunk_by(|a, b| a.0 == b.0).filter_map(of_site).collect())
-}
-
-const _: () = assert!(SCALE.classes() <= 1 << u8::BITS);
-
 /// Counts and quantiles of the lifetimes in each of `groups` groups of the blocks allocated in a span.
 fn grouped(
     trace: &Trace,
@@ -295,7 +239,8 @@ const fn map_class(class: usize) -> usize {
     if class == 0 { 0 } else { class / 2 + 1 }
 }
 
-fn lifetime(trace: &Trace, row: u64) -> u64 {
+/// Of one block, nanoseconds.
+pub(super) fn lifetime(trace: &Trace, row: u64) -> u64 {
     let end = trace.free_of(row).map_or(trace.duration_ns(), |d| trace.died_ns(d));
     end.saturating_sub(trace.born_ns(row))
 }

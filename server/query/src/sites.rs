@@ -9,7 +9,9 @@ use super::own_frames::OwnFrames;
 use super::sorting::{SortKeys, or_last};
 use super::timeline::peak;
 use super::window::{Resolved, Window};
-use super::{QueryError, Result, freeing, leaks, lifetimes, site_handle, sizes, stacks, timeline, trend};
+use super::{
+    QueryError, Result, freeing, leaks, lifetimes, median_lifetimes, site_handle, sizes, stacks, timeline, trend,
+};
 use tracehound_api::sites::{FreeSite, Quantiles, Site, SiteRow, Sites};
 use tracehound_api::timeline::SeriesName;
 use tracehound_api::{Amount, Frame, Metric};
@@ -79,7 +81,7 @@ struct SiteColumns {
     temporary: Sums,
     /// By site; only for an order that needs them.
     grown: Sums,
-    medians: FxHashMap<u32, u64>,
+    medians: Vec<u64>,
 }
 
 impl SiteColumns {
@@ -95,7 +97,7 @@ impl SiteColumns {
             at_peak: question.live_at(peak)?,
             temporary: of(Metric::Temporary)?,
             grown: Sums::new(),
-            medians: FxHashMap::default(),
+            medians: Vec::new(),
         })
     }
 
@@ -114,7 +116,7 @@ impl SiteColumns {
             self.grown = question.metric(Metric::Grown, window)?;
         }
         if has(SiteSort::Lifetime) {
-            self.medians = lifetimes::medians(trace, selection, window.span, cancel)?;
+            self.medians = median_lifetimes::run(trace, selection, window.span, cancel)?;
         }
         Ok(self)
     }
@@ -129,7 +131,7 @@ impl SiteColumns {
         let sums = match sort {
             SiteSort::Name | SiteSort::Source => return 0.0,
             // Nanoseconds below 2^53 are exact: a hundred days.
-            SiteSort::Lifetime => return self.medians.get(&(site as u32)).map_or(0.0, |&ns| ns as f64),
+            SiteSort::Lifetime => return self.medians.get(site).map_or(0.0, |&ns| ns as f64),
             SiteSort::Trend => &self.grown,
             SiteSort::Allocated | SiteSort::Count | SiteSort::Mean => &self.allocated,
             SiteSort::Freed => &self.freed,

@@ -1314,6 +1314,11 @@ export interface components {
             total: number;
             /**
              * Format: int64
+             * @description With a search: the sum of `flat` over all rows that match.
+             */
+            total_matched?: number | null;
+            /**
+             * Format: int64
              * @description Rows that exist, of which `rows` is a part.
              */
             total_rows: number;

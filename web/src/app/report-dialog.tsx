@@ -59,7 +59,9 @@ export function ReportDialog({ close }: { close: () => void }) {
         <span className="muted">detail is left out until it fits</span>
       </p>
       <p>
-        <Button onClick={save}>Save the report</Button>
+        <Button className="primary" onClick={save}>
+          Save the report
+        </Button>
       </p>
     </dialog>
   );

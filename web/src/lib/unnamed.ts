@@ -9,17 +9,16 @@ export interface Unnamed {
   modules: string[];
 }
 
-/** Sums the rows without a name; `functions` are those that are addresses. */
+/** Of an answer whose search is for addresses in place of names: its rows are the largest of them. */
 export function unnamedOf(functions: Functions): Unnamed {
   const by = new Map<string, number>();
-  let sum = 0;
   for (const row of functions.rows) {
     if (!/^0x[0-9a-f]+$/.test(row.name) || row.flat <= 0) continue;
-    sum += row.flat;
     if (row.module) by.set(row.module, (by.get(row.module) ?? 0) + row.flat);
   }
   const modules = [...by].sort((a, b) => b[1] - a[1]).map(([name]) => name);
-  return { part: functions.total > 0 ? sum / functions.total : 0, modules };
+  const unnamed = functions.total_matched ?? 0;
+  return { part: functions.total > 0 ? unnamed / functions.total : 0, modules };
 }
 
 export interface Advice {

@@ -162,10 +162,11 @@ test("many threads share a track, and every quantity has its own axis", () => {
   expect(buildTracks(document, 900).find((track) => track.id === "bytes")?.curves.length).toBe(2);
 });
 
-test("unnamed bytes are added up by module, with what to do", () => {
+test("unnamed bytes are those of all rows, the modules those of the largest, with what to do", () => {
   const row = (name: string, module: string, flat: number) => ({ name, module, flat });
   const functions = {
     total: 1000,
+    total_matched: 950,
     rows: [
       row("0xa7504", "libsqlite3.so.0", 300),
       row("0x1", "app", 100),
@@ -174,7 +175,7 @@ test("unnamed bytes are added up by module, with what to do", () => {
     ],
   } as unknown as Functions;
   const unnamed = unnamedOf(functions);
-  expect(unnamed).toEqual({ part: 0.45, modules: ["libsqlite3.so.0", "app"] });
+  expect(unnamed).toEqual({ part: 0.95, modules: ["libsqlite3.so.0", "app"] });
   const modules = [
     { path: "/usr/lib/libsqlite3.so.0", symbols: "table" },
     { path: "/home/x/app", symbols: "mismatch", build_id: "ab12" },

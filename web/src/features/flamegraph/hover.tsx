@@ -1,5 +1,5 @@
 // Details of the frame under the pointer, and of the one that was pinned.
-import { useLayoutEffect, useRef, useSyncExternalStore } from "react";
+import { useEffect, useLayoutEffect, useRef, useSyncExternalStore } from "react";
 import { createPortal } from "react-dom";
 import type { Flamegraph } from "../../api/types.ts";
 import type { FlameNode } from "../../lib/flame-tree.ts";
@@ -65,6 +65,21 @@ export function PinnedTip({ pinned, document, zoom, close, focus }: PinnedProps)
     close();
     focus();
   };
+  const latest = useRef(close);
+  latest.current = close;
+  // Wherever the keyboard is, the first Escape takes it away, before what else Escape undoes.
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.key !== "Escape" || event.defaultPrevented || globalThis.document.querySelector("dialog[open]")) return;
+      if (event.target instanceof HTMLElement && event.target.matches("input, textarea, select, [role^=menuitem]"))
+        return;
+      latest.current();
+      event.preventDefault();
+      event.stopPropagation();
+    };
+    globalThis.document.addEventListener("keydown", onKey);
+    return () => globalThis.document.removeEventListener("keydown", onKey);
+  }, []);
   return createPortal(
     <section
       ref={box}

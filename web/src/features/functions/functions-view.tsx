@@ -120,7 +120,14 @@ export function FunctionsView() {
         />
         {first && (
           <span className="muted">
-            {plural(first.total_rows, "row")}, total <b className="strong">{formatValue(first.total, first.unit)}</b>
+            {plural(first.total_rows, "row")},{" "}
+            {first.total_matched !== undefined && first.total_matched !== null && (
+              <>
+                <b className="strong">{formatValue(first.total_matched, first.unit)}</b> of a{" "}
+              </>
+            )}
+            total{first.total_matched === undefined ? "" : " of"}{" "}
+            <b className="strong">{formatValue(first.total, first.unit)}</b>
           </span>
         )}
         <span className="spring" />

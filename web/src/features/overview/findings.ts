@@ -9,7 +9,6 @@ import type {
   Memory,
   Pins,
   Threads,
-  Verdict,
 } from "../../api/types.ts";
 import {
   formatBytes,
@@ -26,7 +25,8 @@ import { sumOfMapped } from "../../lib/mapped-sites.ts";
 import { bareName, placedName } from "../../lib/names.ts";
 import { boundsOf, replayError, replayedName, smallerRow } from "../../lib/replay.ts";
 import type { PageSearch, View } from "../../lib/search-params.ts";
-import { allocatedBy, allocatorLabel, frameTitle } from "../../lib/stack.ts";
+import { allocatedBy, allocatorLabel } from "../../lib/stack.ts";
+import { type Leaker, leakersOf } from "./leakers.ts";
 
 export interface Finding {
   id: string;
@@ -100,79 +100,6 @@ function lost({ info }: Evidence): Weighed | undefined {
     search: {},
     weight: 10,
   };
-}
-
-/** What leaks, as one row a function; a server without such rows has sites. */
-interface Leaker {
-  key: string;
-  /** As it is in a heading. */
-  name: string;
-  bytes: number;
-  count: number;
-  sites: number;
-  verdict: Verdict;
-  /** When the last block that is left was allocated. */
-  lastNs: number;
-  curve?: readonly number[];
-  search: Partial<PageSearch>;
-}
-
-function leakersOf(leaks: Leaks): Leaker[] {
-  if (leaks.functions && leaks.functions.length > 0) {
-    const functions = leaks.functions.map((row) => ({
-      key: `${row.function} ${row.module} ${row.file}`,
-      name: placedName(bareName(row.function, 80), row.file),
-      bytes: row.bytes,
-      count: row.count,
-      sites: row.total_sites,
-      verdict: row.verdict,
-      lastNs: row.last_ns,
-      curve: row.curve,
-      search: { selected: identityOf({ name: row.function, module: row.module, file: row.file }), site: undefined },
-    }));
-    return [...functions, ...coveredSites(leaks)];
-  }
-  return leaks.sites.map((site) => ({
-    key: site.id,
-    name: allocatorLabel(site.stack, site.id),
-    bytes: site.bytes,
-    count: site.count,
-    sites: 1,
-    verdict: site.verdict,
-    lastNs: site.last_ns,
-    search: { site: site.id },
-  }));
-}
-
-/** How bad a verdict is: it grows, it never frees, or neither. */
-const degreeOf = (verdict: Verdict): number => (verdict.kind === "growing" ? 2 : verdict.never_freed ? 1 : 0);
-
-/** Sites that leak though all sites of their function, taken together, do not: a helper that allocates for several. */
-function coveredSites(leaks: Leaks): Leaker[] {
-  const degree = new Map<string, number>();
-  for (const row of leaks.functions ?? []) for (const id of row.sites) degree.set(id, degreeOf(row.verdict));
-  const found = new Map<string, Leaker>();
-  for (const site of leaks.sites) {
-    if (degreeOf(site.verdict) <= (degree.get(site.id) ?? 2)) continue;
-    const { from } = allocatedBy(site.stack);
-    const caller = from ? `${placedName(bareName(frameTitle(from), 80), from.file)} → ` : "";
-    const name = `${caller}${allocatorLabel(site.stack, site.id)}`;
-    const { bytes, count, verdict, last_ns: lastNs } = site;
-    const key = `${degreeOf(verdict)} ${name}`;
-    const known = found.get(key);
-    if (!known) {
-      found.set(key, { key: site.id, name, bytes, count, sites: 1, verdict, lastNs, search: { site: site.id } });
-      continue;
-    }
-    // Several sites of one caller are one row, with the words of the largest.
-    known.bytes += bytes;
-    known.count += count;
-    known.sites += 1;
-    known.lastNs = Math.max(known.lastNs, lastNs);
-    const rate = known.verdict.bytes_per_second + verdict.bytes_per_second;
-    known.verdict = { ...known.verdict, bytes_per_second: rate };
-  }
-  return [...found.values()];
 }
 
 /** A block at each step: what a program makes once for each kind of thing grows like this, and ends. */

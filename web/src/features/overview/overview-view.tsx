@@ -14,6 +14,7 @@ import {
 import { identityOf, patternOf } from "../../lib/identity.ts";
 import { bareName, location } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
+import { useKept } from "../../ui/kept.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { Sparkline } from "../../ui/sparkline.tsx";
@@ -41,30 +42,36 @@ export function OverviewView() {
   const request = useRequest();
   const top = useWindowHeight() >= TALL ? TOP.tall : TOP.low;
   const find = useSearch();
-  const windowed = useQuery(
-    documentQuery(subject, "functions", {
-      ...request.metric,
-      ...request.filters,
-      by: "program",
-      limit: top,
-      search: find.asked,
-    }),
+  const windowed = useKept(
+    useQuery(
+      documentQuery(subject, "functions", {
+        ...request.metric,
+        ...request.filters,
+        by: "program",
+        limit: top,
+        search: find.asked,
+      }),
+    ),
   );
   // What is drawn at once is asked for at once; what takes a look at every site's history comes after it.
   const enabled = windowed.data !== undefined || windowed.error !== null;
-  const peak = useQuery({
-    ...documentQuery(subject, "functions", { metric: "peak", by: "program", limit: top }),
-    enabled,
-  });
-  const leaks = useQuery({
-    ...documentQuery(subject, "leaks", {
-      ...request.suppressions,
-      limit: 20,
-      // The server has an answer to these two numbers ready. The search goes through all functions.
-      functions: find.active ? 10_000 : 20,
+  const peak = useKept(
+    useQuery({
+      ...documentQuery(subject, "functions", { metric: "peak", by: "program", limit: top }),
+      enabled,
     }),
-    enabled,
-  });
+  );
+  const leaks = useKept(
+    useQuery({
+      ...documentQuery(subject, "leaks", {
+        ...request.suppressions,
+        limit: 20,
+        // The server has an answer to these two numbers ready. The search goes through all functions.
+        functions: find.active ? 10_000 : 20,
+      }),
+      enabled,
+    }),
+  );
   const grower = growingSubject(leaks.data);
   const growers = useQuery({
     ...documentQuery(subject, "functions", {
@@ -75,11 +82,13 @@ export function OverviewView() {
     }),
     enabled: grower !== undefined && !report && (info?.threads ?? 0) > 1,
   });
-  const temporary = useQuery({
-    ...documentQuery(subject, "functions", { metric: "temporary", unit: "count", by: "program", limit: 3 }),
-    enabled,
-  });
-  const threads = useQuery({ ...documentQuery(subject, "threads", {}), enabled });
+  const temporary = useKept(
+    useQuery({
+      ...documentQuery(subject, "functions", { metric: "temporary", unit: "count", by: "program", limit: 3 }),
+      enabled,
+    }),
+  );
+  const threads = useKept(useQuery({ ...documentQuery(subject, "threads", {}), enabled }));
   const end = info?.process.duration_ns ?? 0;
   const late = lateMoment(end);
   const hasLooks = enabled && info?.peak_rss != null;
@@ -114,7 +123,9 @@ export function OverviewView() {
       </Empty>
     );
   }
-  const looking = [leaks, peak, temporary, threads].some((query) => query.isPending);
+  const asked = [leaks, peak, temporary, threads];
+  const looking = asked.some((query) => query.isPending);
+  const failed = asked.find((query) => query.data === undefined && query.error !== null);
   const part = effectiveWindow(search) !== undefined || search.filters !== undefined;
   const whole = part && <span className="muted">of the whole recording</span>;
   const allFindings = findingsOf({
@@ -153,7 +164,13 @@ export function OverviewView() {
             ))}
             {findings.length === 0 && (
               <li className="muted">
-                {looking ? "Looking…" : find.active ? "No finding matches the search." : "Nothing stands out."}
+                {looking
+                  ? "Looking…"
+                  : failed
+                    ? `Not known: ${failed.error?.message}`
+                    : find.active
+                      ? "No finding matches the search."
+                      : "Nothing stands out."}
               </li>
             )}
           </ol>

@@ -1,4 +1,5 @@
 // The timeline over every view: tracks, the brush, committed windows, instants.
+
 import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
 import { type KeyboardEvent, type PointerEvent, type ReactNode, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
@@ -7,6 +8,7 @@ import { formatDuration, formatInstant, sentence } from "../../lib/format.ts";
 import { nameIn, patternOf } from "../../lib/identity.ts";
 import { FOLDS, type FoldName } from "../../lib/search-params.ts";
 import { clampWindow, length, panWindow, type Window } from "../../lib/time.ts";
+import { useKept } from "../../ui/kept.ts";
 import { useNotes } from "../../ui/notes.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { AXIS_WIDTH, EDGE, TimeAxis, TimeChart } from "../../ui/time-chart.tsx";
@@ -66,17 +68,19 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
   const series = ["live_bytes", "occupied_bytes", "rss_program", "alloc_rate", "free_rate"];
   if (search.tracks?.includes("count")) series.push("live_count");
   if (search.tracks?.includes("threads")) series.push("thread_rate");
-  const query = useQuery({
-    ...documentQuery(page.subject, "timeline", {
-      ...(followsEnd && !page.paused ? {} : { from: shown.from, to: shown.to }),
-      ...filters,
-      series: series.join(","),
-      // A column every other pixel: rates of single pixels are noise.
-      points: Math.max(50, Math.min(2000, Math.floor(scale.width / 100) * 50)),
+  const query = useKept(
+    useQuery({
+      ...documentQuery(page.subject, "timeline", {
+        ...(followsEnd && !page.paused ? {} : { from: shown.from, to: shown.to }),
+        ...filters,
+        series: series.join(","),
+        // A column every other pixel: rates of single pixels are noise.
+        points: Math.max(50, Math.min(2000, Math.floor(scale.width / 100) * 50)),
+      }),
+      placeholderData: keepPreviousData,
+      enabled: width > 0,
     }),
-    placeholderData: keepPreviousData,
-    enabled: width > 0,
-  });
+  );
   // The peak of the chosen window, exact, while the time series may show more than it.
   const windowed = useQuery({
     ...documentQuery(page.subject, "timeline", { ...search.window, ...filters, series: "live_bytes", points: 1 }),

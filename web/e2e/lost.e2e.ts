@@ -1,0 +1,30 @@
+// A server that goes away under the page of a running program: what was there stays, and nothing false is said.
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, inject, test } from "vitest";
+import { open, settled, useBrowser } from "./browser.ts";
+import { serveOwn } from "./own-server.ts";
+
+useBrowser();
+let server: Awaited<ReturnType<typeof serveOwn>> | undefined;
+
+beforeAll(async () => {
+  if (!inject("mock")) server = await serveOwn([join(inject("folder"), "memory-steady.dat")]);
+});
+afterAll(() => server?.end());
+
+test.skipIf(inject("mock"))("the overview of a running program keeps its answers when the server is lost", async () => {
+  const page = await open("/", { server: server?.url });
+  await settled(page);
+  const findings = page.locator(".findings");
+  const holders = page.locator("section[aria-labelledby=holders] tbody tr");
+  await expect.poll(() => page.locator(".timeline-surface .track-name, .track-name").count()).toBeGreaterThan(0);
+  await expect.poll(() => holders.count()).toBeGreaterThan(0);
+  await expect.poll(() => findings.textContent()).not.toContain("Looking");
+  server?.end();
+  await page.waitForSelector("text=/server does not (respond|answer)/i");
+  // The next revisions were asked for in vain.
+  await page.waitForTimeout(3000);
+  expect(await findings.textContent()).not.toContain("Nothing stands out");
+  expect(await holders.count()).toBeGreaterThan(0);
+  expect(await page.locator(".track-name").count()).toBeGreaterThan(0);
+});
