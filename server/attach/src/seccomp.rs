@@ -108,6 +108,8 @@ const CALLS: &[(Need, libc::c_long, [u64; 6], &str)] = &[
     (Dispensable, libc::SYS_capset, [0; 6], "capset"),
     (Dispensable, libc::SYS_mlock2, [0, 4096, 0, 0, 0, 0], "mlock2"),
     (Dispensable, libc::SYS_faccessat, [0xffff_ff9c, 0, 1, 0, 0, 0], "faccessat"),
+    (Dispensable, libc::SYS_getxattr, [0; 6], "getxattr"),
+    (Dispensable, libc::SYS_statfs, [0; 6], "statfs"),
     (Dispensable, libc::SYS_mincore, [0, 4096, 0, 0, 0, 0], "mincore"),
     (Dispensable, libc::SYS_ioctl, [3, 0xc060_6610, 0, 0, 0, 0], "ioctl"),
 ];

@@ -177,8 +177,8 @@ table! {
         may_lock_memory: Start [SYS_capget()],
         gains_rights: Start [
             SYS_newfstatat(CWD),
-            SYS_getuid(),
-            SYS_getgid(),
+            SYS_getresuid(),
+            SYS_getresgid(),
             SYS_getxattr(),
             SYS_statfs(),
             SYS_prctl(libc::PR_GET_NO_NEW_PRIVS)

@@ -71,15 +71,16 @@ pub fn gains_rights(file: &CStr) -> bool {
     const SET_USER: u32 = 0o4000;
     /// Without the group's execute bit, the other one marks files for mandatory locks.
     const SET_GROUP: u32 = 0o2010;
-    let Ok(stat) = rustix::fs::stat(file) else { return false };
-    let user = rustix::process::getuid();
-    let is_another_user = stat.st_mode & SET_USER != 0 && stat.st_uid != user.as_raw();
-    let is_another_group = stat.st_mode & SET_GROUP == SET_GROUP && stat.st_gid != rustix::process::getgid().as_raw();
+    let (Ok(stat), Ok([user, ..]), Ok([group, ..])) = (rustix::fs::stat(file), raw::users(), raw::groups()) else {
+        return false;
+    };
+    let is_another_user = stat.st_mode & SET_USER != 0 && stat.st_uid != user;
+    let is_another_group = stat.st_mode & SET_GROUP == SET_GROUP && stat.st_gid != group;
     let has_capabilities = || {
         let mut capability = [0_u8; 64];
         rustix::fs::getxattr(file, c"security.capability", &mut capability[..]).is_ok_and(|len| len > 0)
     };
-    if !is_another_user && !is_another_group && (user.is_root() || !has_capabilities()) {
+    if !is_another_user && !is_another_group && (user == 0 || !has_capabilities()) {
         return false;
     }
     let is_ignored_there =
