@@ -1,16 +1,30 @@
 // A server that goes away under the page of a running program: what was there stays, and nothing false is said.
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, inject, test } from "vitest";
 import { open, settled, useBrowser } from "./browser.ts";
 import { serveOwn } from "./own-server.ts";
 
 useBrowser();
+const folder = inject("folder");
+const recording = join(folder, "memory-lost.dat");
 let server: Awaited<ReturnType<typeof serveOwn>> | undefined;
+let program: ChildProcess | undefined;
 
 beforeAll(async () => {
-  if (!inject("mock")) server = await serveOwn([join(inject("folder"), "memory-steady.dat")]);
+  if (inject("mock")) return;
+  // One of its own: another test ends the one that all see.
+  const env = { ...process.env, LD_PRELOAD: join(folder, "libtracehound.so"), TRACEHOUND_OUTPUT: recording };
+  program = spawn(join(folder, "steady"), { env, stdio: "ignore" });
+  await expect.poll(() => existsSync(recording), { timeout: 10_000 }).toBe(true);
+  server = await serveOwn([recording]);
 });
-afterAll(() => server?.end());
+afterAll(() => {
+  server?.end();
+  program?.kill("SIGKILL");
+  for (const end of ["", ".live", ".idx"]) rmSync(`${recording}${end}`, { recursive: true, force: true });
+});
 
 test.skipIf(inject("mock"))("the overview of a running program keeps its answers when the server is lost", async () => {
   const page = await open("/", { server: server?.url });
