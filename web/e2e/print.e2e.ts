@@ -36,7 +36,9 @@ test.each(["functions?metric=allocated&focus=.", "sites", "leaks", "threads", "c
           if (getComputedStyle(box).overflowY !== "visible" && box.getBoundingClientRect().bottom < bottom - 1)
             found.push(`${box.className} cuts the table`);
       }
-      for (const button of document.querySelectorAll("main .button, .filter-bar input, .timeline-bar .button"))
+      for (const button of document.querySelectorAll(
+        "main .button, .segmented label:not(:has(:checked)), .filter-bar input, .timeline-bar .button, .timeline-bar .side-label",
+      ))
         if (button.getBoundingClientRect().height > 0) found.push(`printed: ${button.textContent}`);
       return found;
     }, PAPER);

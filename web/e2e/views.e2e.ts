@@ -15,6 +15,11 @@ beforeAll(async () => {
   shop = (await recordingOf("shop")).id;
 });
 
+test("a view that there is not is said", async () => {
+  const page = await open(`/r/${shop}/nosuch`);
+  await expect.poll(() => page.locator("h2").first().textContent()).toBe("There is no such page");
+});
+
 for (const theme of ["light", "dark"] as const) {
   test(`axe finds nothing serious in any view, ${theme}`, async () => {
     // In one page: a new one would load the program anew for each view.

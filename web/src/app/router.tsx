@@ -1,5 +1,12 @@
 // Addresses: `/` lists recordings, `/r/{recording}/{view}?…` is a view. The query string is `lib/search-params.ts`.
-import { createHashHistory, createRootRoute, createRoute, createRouter, redirect } from "@tanstack/react-router";
+import {
+  createHashHistory,
+  createRootRoute,
+  createRoute,
+  createRouter,
+  notFound,
+  redirect,
+} from "@tanstack/react-router";
 import { IS_REPORT } from "../api/report.ts";
 import { type PageSearch, readSearch, VIEWS, type View, writeSearch } from "../lib/search-params.ts";
 import { Lobby } from "./lobby.tsx";
@@ -32,6 +39,11 @@ export const viewRoute = createRoute({
       view: VIEWS.find((known) => known === view) ?? "overview",
     }),
     stringify: ({ recording, view }) => ({ recording, view }),
+  },
+  // A view that there is not is said, not replaced by another.
+  beforeLoad: ({ location }) => {
+    const view = location.pathname.split("/")[3] ?? "";
+    if (!VIEWS.some((known) => known === view)) throw notFound();
   },
   // What `parseSearch` below read is already checked.
   validateSearch: (search: Record<string, unknown>): PageSearch => search as PageSearch,

@@ -12,13 +12,19 @@ import { usePage } from "../../ui/page.ts";
 const SHOWN = 4;
 
 export function Ancestors({ document, zoom }: { document: Flamegraph; zoom: FlameNode }) {
-  const { go } = usePage();
+  const { go, info } = usePage();
   const [all, setAll] = useState(false);
   const { total, unit, metric, pinned } = document;
   const whole = (
     <span className="muted">
       {pinned ? `pinned ${pagesOf(document.pin_unit)}` : `${metric} total`}{" "}
       <b className="strong">{formatValue(total, unit)}</b>
+      {document.peak_of === "filter" && info && (
+        <>
+          {" "}
+          at its own peak; the heap’s was <b>{formatValue(info.peak[unit], unit)}</b>
+        </>
+      )}
     </span>
   );
   const above: FlameNode[] = [];
