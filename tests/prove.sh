@@ -110,8 +110,10 @@ memcheck() {
         --skip room::tests
         # They map a terabyte, and 60,000 ranges, which valgrind refuses, and measure how long a look takes.
         --skip page_looks::tests
+        # The processor's trap after each instruction, which valgrind does not have.
+        --skip between_any_two_instructions
         # /proc/self/exe names valgrind.
-        --skip this_process_has_modules_with_build_ids
+        --skip this_process_has_modules_with_build_ids --skip the_program_and_its_loader_are_those_of_this_process
     )
     cargo test --release --no-run --lib -p tracehound-format -p tracehound-shared -p tracehound-unwind \
         -p tracehound-record -p tracehound-background -p tracehound-lifecycle 2>&1 |
