@@ -338,11 +338,38 @@ fn a_recording_says_which_frames_are_missing_and_how_to_get_them() {
     let java = plainly(&["java", "-cp", ".", "Packs"]);
     assert!(matches!(java.as_slice(), [one] if one.contains("-XX:+PreserveFramePointer")), "{java:?}");
     // Done as they say, there is nothing to say.
-    assert_eq!(missing_frames(&record(&folder, &["node", "app.js"])), [""; 0]);
+    assert_eq!(missing_frames(&record(&folder, &["node", "--no-turbo-inlining", "app.js"])), [""; 0]);
     assert_eq!(missing_frames(&record(&folder, &["java", "-cp", ".", "Packs"])), [""; 0]);
     // C programs have nothing of the kind.
     let program = compile("suppressed.c", &["-O1"]);
     assert_eq!(plainly(&[program.to_str().unwrap()]), [""; 0]);
+}
+
+/// What V8 optimises has other functions inlined, of which nothing has the names.
+#[test]
+fn a_recording_says_where_optimised_javascript_hides_functions() {
+    const HOT: &str = "
+        function take(size) { return Buffer.allocUnsafeSlow(size); }
+        function serve(number) { return take(70000 + number % 10).length; }
+        let sum = 0;
+        for (let number = 0; number < 200000; number++) sum += serve(number);
+        console.log(sum > 0);
+    ";
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("hot.js"), HOT).unwrap();
+    let through = |path: &Path, function: &str| {
+        let events = dump_of_each_stack(path);
+        allocs(&events, |stack| stack.to_string().contains(&format!("\"{function}\"")))
+    };
+    let optimised = record(&folder, &["node", "hot.js"]);
+    let said = missing_frames(&optimised);
+    let of_it = |text: &str| text.contains("has optimised") && text.contains("--no-turbo-inlining");
+    assert!(matches!(said.as_slice(), [one] if of_it(one)), "{said:?}");
+    // The loop itself is optimised, so that most have lost both functions.
+    assert!(through(&optimised, "take") < 100_000, "{}", through(&optimised, "take"));
+    let whole = record(&folder, &["node", "--no-turbo-inlining", "hot.js"]);
+    assert_eq!(missing_frames(&whole), [""; 0]);
+    assert!(through(&whole, "take") >= 200_000 && through(&whole, "serve") >= 200_000);
 }
 
 /// Allocates in C code that Go calls, in goroutines.

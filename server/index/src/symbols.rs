@@ -90,6 +90,12 @@ pub trait RecordingSymbols: Send + Sync {
     /// The path behind an id that [`Self::frames`] or [`Self::function`] gave out.
     fn file(&self, id: FileId) -> Arc<str>;
 
+    /// Whether the compiler of the code at `location` leaves no trace of the functions that it inlined: frames may be
+    /// missing there.
+    fn inlines_silently(&self, _location: LocationId) -> bool {
+        false
+    }
+
     /// Whether an interpreter's own frames around the program's functions are left out of backtraces.
     fn folds_interpreters(&self) -> bool {
         false
@@ -123,6 +129,10 @@ impl RecordingSymbols for AllFrames<'_> {
 
     fn file(&self, id: FileId) -> Arc<str> {
         self.0.file(id)
+    }
+
+    fn inlines_silently(&self, location: LocationId) -> bool {
+        self.0.inlines_silently(location)
     }
 }
 

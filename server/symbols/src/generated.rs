@@ -41,6 +41,8 @@ pub struct GeneratedPlace {
 const V8_FUNCTIONS: [&str; 5] = ["JS", "LazyCompile", "Function", "Script", "Eval"];
 /// How far V8 has compiled a function: not at all, without and with some optimisation, with all of it.
 const V8_TIERS: [char; 4] = ['~', '^', '+', '*'];
+/// Those of its compilers that inline functions, of which perf maps say nothing.
+const V8_INLINING_TIERS: [char; 2] = ['+', '*'];
 /// What V8 calls code of its own.
 const V8_OWN: [&str; 5] = ["Builtin", "BytecodeHandler", "Stub", "Handler", "Callback"];
 /// Packages that come with Java.
@@ -69,6 +71,16 @@ impl GeneratedFunction {
         let is_library = functions.iter().all(|function| function.kind == CodeKind::Library);
         let kind = if is_library { CodeKind::Library } else { CodeKind::Program };
         Self { name, place: None, language: same(|function| function.language), kind }
+    }
+
+    /// Whether a text, with a line for each function that may be meant, names code into which functions may be inlined that
+    /// it does not name.
+    pub fn may_have_inlined(text: &str) -> bool {
+        let is_inlining = |line: &str| {
+            let function = line.split_once(':').filter(|(tag, _)| V8_FUNCTIONS.contains(tag));
+            function.is_some_and(|(_, rest)| rest.starts_with(V8_INLINING_TIERS))
+        };
+        text.lines().any(is_inlining)
     }
 
     /// A runtime's own code, by what it calls it.

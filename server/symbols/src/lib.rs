@@ -435,6 +435,10 @@ impl RecordingSymbols for Symbolizer {
         self.read().functions.get(id as usize).map_or(CodeKind::Nameless, |function| function.kind)
     }
 
+    fn inlines_silently(&self, location: LocationId) -> bool {
+        self.read().inlining.contains(&location)
+    }
+
     fn file(&self, id: FileId) -> Arc<str> {
         self.read().files.get(id as usize).cloned().unwrap_or_else(|| "?".into())
     }

@@ -1,7 +1,7 @@
 //! Names of a recording so far: modules with their files, functions and files as dense ids, frames by
 //! location.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::path::Component;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub(super) struct Symbolization {
     pub(super) locations: Vec<Option<Box<[SymbolFrame]>>>,
     /// Locations in no module, with the number of modules there were: one that is read later may hold them.
     pub(super) nowhere: HashMap<LocationId, usize>,
+    /// Locations in code that may have functions inlined which nothing names.
+    pub(super) inlining: HashSet<LocationId>,
     pub(super) functions: Vec<FunctionFacts>,
     function_ids: HashMap<FunctionKey, FunctionId>,
     /// Kind and language of functions without a name and a file, by module; of the look-ups at hand.
@@ -129,6 +131,9 @@ impl Symbolization {
         let (module, address, functions) = match place {
             CallSite::Nowhere(pc) => match version_text(trace, pc).or_else(|| self.generated_text(pc)) {
                 Some(text) => {
+                    if GeneratedFunction::may_have_inlined(&text) {
+                        self.inlining.insert(location);
+                    }
                     let is_trampoline = text.starts_with(PYTHON_TRAMPOLINE) && !trace.interpreted().is_empty();
                     let function = match is_trampoline {
                         true => GeneratedFunction::of_runtime(text),
