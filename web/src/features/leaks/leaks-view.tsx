@@ -161,6 +161,9 @@ function Loaded({ leaks, persite }: { leaks: Leaks; persite: boolean }) {
             </span>
           )}
           <NeverUnmapped leaks={leaks} />
+          {search.site !== undefined && selected?.id !== search.site && (
+            <span className="warn">site {search.site} is not among the sites that leak here</span>
+          )}
           {persite && leaks.total_sites > leaks.sites.length && (
             <span className="warn">
               the largest {formatCount(leaks.sites.length)} sites of {formatCount(leaks.total_sites)} are listed; filter
