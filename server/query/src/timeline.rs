@@ -4,6 +4,7 @@
 //! Extremes are exact: whole pages of the index bring theirs, events at the edges of a column are walked one by one.
 
 mod columns;
+mod occupied;
 pub mod peak;
 mod steps;
 
@@ -16,7 +17,6 @@ use super::window::{Resolved, Window, peak_of};
 use super::{QueryError, Result};
 use tracehound_api::info::{Mark, Peak};
 use tracehound_api::timeline::{Series, SeriesName, Timeline};
-use tracehound_index::places::OCCUPANCY_PAGE;
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
 
@@ -101,7 +101,7 @@ pub fn draw(
     for &name in series {
         match name {
             SeriesName::ThreadRate => drawn.extend(thread_rates(trace, selection, &grid, cancel)?),
-            SeriesName::OccupiedBytes => drawn.push(occupied(trace, &grid)),
+            SeriesName::OccupiedBytes => drawn.push(occupied::series(trace, &grid)),
             SeriesName::Rss => drawn.push(sampled(trace, name, &trace.columns().sample_rss, &grid)),
             SeriesName::RssProgram => {
                 let c = trace.columns();
@@ -173,40 +173,6 @@ fn sampled(trace: &Trace, name: SeriesName, values: &[u64], grid: &Grid) -> Seri
         series.min.push(number(samples.iter().min()));
         series.max.push(number(samples.iter().max()));
         series.last.push(number(samples.last()));
-    }
-    series
-}
-
-/// Pages with live blocks, from runs of 64 events.
-fn occupied(trace: &Trace, grid: &Grid) -> Series {
-    const RUN: u64 = 64;
-    let events = trace.everything().to.events();
-    let bytes = |pages: u32| u64::from(pages) * OCCUPANCY_PAGE;
-    let behind = |run: u64| trace.occupied_run(run as usize).map_or(0, |[_, _, last]| last);
-    let at = |place: u64| match place {
-        0 => 0,
-        place if place == events => behind((place - 1) / RUN),
-        place => (place / RUN).checked_sub(1).map_or(0, behind),
-    };
-    let mut series =
-        Series { name: SeriesName::OccupiedBytes, thread: None, min: Vec::new(), max: Vec::new(), last: Vec::new() };
-    for borders in grid.places.windows(2) {
-        let (from, to) = (borders[0].events(), borders[1].events());
-        let (start, last) = (at(from), at(to));
-        let (mut min, mut max) = (start.min(last), start.max(last));
-        if from < to {
-            for [fewest, most, _] in (from / RUN..=(to - 1) / RUN).filter_map(|run| trace.occupied_run(run as usize)) {
-                // Without a settled event the run has no extremes.
-                if fewest <= most {
-                    (min, max) = (min.min(fewest), max.max(most));
-                }
-            }
-        }
-        // Without addresses it is not known.
-        let number = |pages: u32| trace.imported_from().is_none().then(|| bytes(pages) as f64);
-        series.min.push(number(min));
-        series.max.push(number(max));
-        series.last.push(number(last));
     }
     series
 }
