@@ -203,6 +203,14 @@ test("letters are about the frame under the pointer where the keyboard is nowher
   // Wherever the keyboard is, Escape takes it away.
   await page.keyboard.press("Escape");
   await expect.poll(() => pinned.count()).toBe(0);
+  // The same where the keyboard is in the graph, until it walks on from there.
+  await page.locator(".flame-chart .frame[aria-level='1']").first().focus();
+  await page.locator(".flame-chart .frame[aria-level='3']").first().hover({ force: true });
+  await page.waitForSelector(".frame-tip");
+  await page.keyboard.press("p");
+  await expect.poll(() => pinned.textContent()).toContain(name);
+  await page.keyboard.press("Escape");
+  await expect.poll(() => pinned.count()).toBe(0);
   // Beside the graph the letter is the page's.
   await page.mouse.move(5, 5);
   await page.evaluate(() => (document.activeElement as HTMLElement | null)?.blur());

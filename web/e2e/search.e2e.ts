@@ -160,3 +160,29 @@ test("a table without a match says so", async () => {
     await page.close();
   }
 });
+
+test("call tree: Enter and Shift + Enter in the search go from match to match, n and N anywhere", async () => {
+  const page = await open(`/r/${shop}/calltree?metric=allocated`);
+  await settled(page);
+  await page.locator("main.view").focus();
+  await page.keyboard.press("/");
+  await page.keyboard.type("main|insert|format");
+  await expect.poll(() => matches(page)).toMatch(/^(\d\d|[2-9]) lines match/);
+  const current = page.locator(".calltree [data-current]");
+  const at = async () => Number(await current.getAttribute("data-index"));
+  const isMatch = () => current.getAttribute("data-match");
+  await page.keyboard.press("Enter");
+  await expect.poll(isMatch).toBe("true");
+  const first = await at();
+  await page.keyboard.press("Enter");
+  await expect.poll(at).toBeGreaterThan(first);
+  await page.keyboard.press("Shift+Enter");
+  await expect.poll(at).toBe(first);
+  // The keyboard is where it was.
+  expect(await page.evaluate(() => document.activeElement?.matches("input[type=search]"))).toBe(true);
+  await page.locator("main.view").focus();
+  await page.keyboard.press("n");
+  await expect.poll(at).toBeGreaterThan(first);
+  await page.keyboard.press("N");
+  await expect.poll(at).toBe(first);
+});

@@ -13,6 +13,7 @@ import { stackText } from "../../lib/stack.ts";
 import { Button, Segmented, Share } from "../../ui/controls.tsx";
 import { downloadCsv, LitRow } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { useMatchKeys } from "../../ui/match-keys.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { useCopy, useNotice } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -185,7 +186,11 @@ function Loaded({ document }: { document: Flamegraph }) {
     firstSelected.current = -1;
   }, [virtual]);
 
+  const stepToMatch = useRef<(by: 1 | -1) => void>(() => undefined);
+  useMatchKeys((by) => stepToMatch.current(by));
+
   if (!tree || tree.weight === 0) {
+    stepToMatch.current = () => undefined;
     return (
       <Empty title="Nothing to show">
         <p>No block in this window passes the filters under “{document.metric}”.</p>
@@ -199,6 +204,8 @@ function Loaded({ document }: { document: Flamegraph }) {
     const next = Math.max(0, Math.min(lines.length - 1, index));
     setFocused(next);
     virtual.scrollToIndex(next);
+    // Who steps through matches from the search stays there.
+    if (globalThis.document.activeElement?.matches("input[type=search]")) return;
     requestAnimationFrame(() => scroller.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
   };
   const isMatch = (line: TreeLine | undefined) =>
@@ -212,6 +219,7 @@ function Loaded({ document }: { document: Flamegraph }) {
       }
     }
   };
+  stepToMatch.current = toMatch;
   const openAll = () => {
     changeOpen(everyLine(tree), ALL);
   };
@@ -262,7 +270,6 @@ function Loaded({ document }: { document: Flamegraph }) {
     else if (event.key === "ArrowLeft")
       focus(lines.findLastIndex((above, i) => i < current && above.depth < line.depth));
     else if (event.key === "Enter" && line.canOpen) toggle(line);
-    else if (event.key === "n" || event.key === "N") toMatch(event.shiftKey ? -1 : 1);
     else if (event.key === "*") openAll();
     else if (event.key === "c") copy(stackText(stackOf(line.node, document)), "the stack");
     else return;
@@ -326,6 +333,7 @@ function Loaded({ document }: { document: Flamegraph }) {
                 aria-expanded={line.canOpen ? line.open : undefined}
                 aria-selected={isChosen(node.frame, search.selected)}
                 data-index={item.index}
+                data-current={(pattern.kind === "valid" && item.index === current) || undefined}
                 data-match={(pattern.kind === "valid" && node.frame && pattern.test(node.frame.name)) || undefined}
                 tabIndex={item.index === current ? 0 : -1}
                 style={{ height: ROW, transform: `translateY(${item.start}px)` }}

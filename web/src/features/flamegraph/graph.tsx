@@ -21,6 +21,7 @@ import { coloringIn, colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
 import { FoldedNote } from "../../ui/flame/folded-note.tsx";
 import { useHoverStore } from "../../ui/flame/hover-store.ts";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { useMatchKeys } from "../../ui/match-keys.ts";
 import { below, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage } from "../../ui/page.ts";
@@ -30,7 +31,7 @@ import { Ancestors } from "./ancestors.tsx";
 import { FunctionTable } from "./function-table.tsx";
 import { GraphOptions, nameOfGraph } from "./graph-options.tsx";
 import { HoverDetails, HoverTip, type Pinned, PinnedTip } from "./hover.tsx";
-import { keysOf, useHoverKeys, useMatchKeys } from "./keys.ts";
+import { keysOf, useHoverKeys } from "./keys.ts";
 import { Legend } from "./legend.tsx";
 import { pictureOf, saveFile, savePng } from "./picture.ts";
 import { SearchResult } from "./search-result.tsx";
@@ -118,6 +119,8 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
   const active = (isSame && tree && keptIn(tree, kept)) || zoom;
   const moveTo = (node: FlameNode | undefined) => {
     if (!node) return;
+    // From here on letters are about this frame, and not about the one under a pointer at rest.
+    hover.clear();
     activate(node);
     chart.current?.reveal(node.row);
     if (search.split && node.frame) go({ selected: identityOf(node.frame) }, { replace: true });
@@ -175,6 +178,11 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     setPinned({ node, at, of: document });
     hover.clear();
   };
+  const pinHovered = () => {
+    const node = hover.get();
+    if (node) pin(node, hover.place());
+    return node !== undefined;
+  };
   const keys = {
     active,
     tree,
@@ -185,16 +193,14 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     zoomOut,
     openMenu: (element: Element) => openMenu(below(element), menuOf(active)),
     copyStack: () => copy(stackText(stackOf(active, document)), "the stack"),
-    pin: (element: Element) => pin(active, below(element)),
-    transform: transforms.press,
+    pin: (element: Element) => pinHovered() || pin(active, below(element)),
+    transform: (key: string, node: FlameNode) => transforms.press(key, hover.get() ?? node),
   };
   const onKeyDown = keysOf(keys);
   onHoverKey.current = (key) => {
     const node = hover.get();
     if (!node) return false;
-    if (key !== "p") return transforms.press(key, node);
-    pin(node, hover.place());
-    return true;
+    return key === "p" ? pinHovered() : transforms.press(key, node);
   };
   const picture = () => pictureOf(zoom, document, width, theme, by, recording.title || recording.name);
   const pictures = (): MenuItem[] => [

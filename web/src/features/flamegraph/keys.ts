@@ -14,8 +14,9 @@ interface Keys {
   zoomOut: () => void;
   openMenu: (at: Element) => void;
   copyStack: () => void;
+  /** Pins the frame under the pointer, else the active one, which is drawn here. */
   pin: (at: Element) => void;
-  /** Whether the key transforms the stacks. */
+  /** Whether the key transforms the stacks: by the frame under the pointer, else by this one. */
   transform: (key: string, node: FlameNode) => boolean;
 }
 
@@ -130,25 +131,4 @@ export function useHoverKeys(): { current: (key: string) => boolean } {
     return () => document.removeEventListener("keydown", onKey);
   }, []);
   return latest;
-}
-
-/** n and N anywhere on the page, Enter and Shift + Enter in the search field: the next match, the one before. */
-export function useMatchKeys(step: (by: 1 | -1) => void): void {
-  const latest = useRef(step);
-  latest.current = step;
-  useEffect(() => {
-    const onKey = (event: globalThis.KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-      const { target } = event;
-      if (!(target instanceof HTMLElement)) return;
-      const inSearch = target.matches("input[type=search]");
-      if (inSearch ? event.key !== "Enter" : !/^n$/i.test(event.key)) return;
-      if (!inSearch && target.matches("input:not([type=radio]), textarea, select, [role^=menuitem]")) return;
-      if (document.querySelector("dialog[open]")) return;
-      latest.current((inSearch ? event.shiftKey : event.key === "N") ? -1 : 1);
-      event.preventDefault();
-    };
-    window.addEventListener("keydown", onKey);
-    return () => window.removeEventListener("keydown", onKey);
-  }, []);
 }

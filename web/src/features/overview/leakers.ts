@@ -50,13 +50,16 @@ export function leakersOf(leaks: Leaks): Leaker[] {
 /** How bad a verdict is: it grows, it never frees, or neither. */
 const degreeOf = (verdict: Verdict): number => (verdict.kind === "growing" ? 2 : verdict.never_freed ? 1 : 0);
 
-/** Sites that leak though all sites of their function, taken together, do not: a helper that allocates for several. */
+/**
+ * Sites that leak though all sites of their function, taken together, do not: a helper that allocates for several. What is
+ * said of a function that leaks is said of its sites, too.
+ */
 function coveredSites(leaks: Leaks): Leaker[] {
   const degree = new Map<string, number>();
   for (const row of leaks.functions ?? []) for (const id of row.sites) degree.set(id, degreeOf(row.verdict));
   const found = new Map<string, Leaker>();
   for (const site of leaks.sites) {
-    if (degreeOf(site.verdict) <= (degree.get(site.id) ?? 2)) continue;
+    if (degreeOf(site.verdict) === 0 || (degree.get(site.id) ?? 2) > 0) continue;
     const { from } = allocatedBy(site.stack);
     const caller = from ? `${placedName(bareName(frameTitle(from), 80), from.file)} → ` : "";
     const name = `${caller}${allocatorLabel(site.stack, site.id)}`;

@@ -112,7 +112,10 @@ function Matrix({ threads, unit }: { threads: Threads; unit: "bytes" | "count" }
   return (
     <section className="matrix" aria-labelledby="matrix-title">
       <h2 id="matrix-title">
-        Frees by thread <span className="muted">{formatPercent(matrix.across / matrix.total)} across threads</span>
+        Frees by thread{" "}
+        <span className="muted">
+          {formatPercent(matrix.across / matrix.total)} of {unit === "bytes" ? "bytes" : "blocks"} across threads
+        </span>
       </h2>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls has to be reached by keys */}
       <section className="matrix-scroll" aria-label="Frees by thread, the matrix" tabIndex={0}>

@@ -292,7 +292,7 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
           })}
         </div>
         <div ref={host} className="timeline-plot">
-          {query.error && (
+          {query.error && !query.data && (
             <p className="timeline-failure bad">The timeline cannot be drawn: {sentence(query.error.message)}</p>
           )}
           <div
