@@ -109,6 +109,7 @@ function Moment({ memory }: { memory: Memory }) {
             <dd>
               {formatCount(memory.pages.count)}, {formatPercent(memory.pages.used_bytes / (memory.pages.bytes || 1))}{" "}
               full
+              {memory.look_ns != null && memory.look_ns !== memory.at_ns && `, at ${formatInstant(memory.at_ns)}`}
             </dd>
           </div>
           <div>

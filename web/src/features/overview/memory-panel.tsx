@@ -26,7 +26,9 @@ export function MemoryPanel({ info, wait }: { info: Info; wait: boolean }) {
         ? "at the chosen instant"
         : window
           ? "at the end of the window"
-          : "when it was highest";
+          : memory.data?.look_ns != null && memory.data.look_ns !== peak.at_ns
+            ? "by the look nearest to its highest sample"
+            : "when it was highest";
   const { data } = memory;
   return (
     <section aria-labelledby="resident" data-panel="memory">
