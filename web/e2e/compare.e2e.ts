@@ -214,6 +214,11 @@ test.runIf(real)("two ranges of one recording: what each allocated, and in share
   await settled(page);
   const ranges = readSearch(new URL(page.url()).search).ranges;
   expect(ranges?.[0].to).toBe(ranges?.[1].from);
+  // Both are on the timeline, side by side.
+  const drawn = page.locator(".timeline .compared");
+  await expect.poll(() => drawn.allTextContents()).toEqual(["A", "B"]);
+  const boxes = await Promise.all([0, 1].map((at) => drawn.nth(at).boundingBox()));
+  expect(boxes[1]?.x).toBeCloseTo((boxes[0]?.x ?? 0) + (boxes[0]?.width ?? 0), 0);
   const sides = `before=${ranges?.[0].from}..${ranges?.[0].to}&after=${ranges?.[1].from}..${ranges?.[1].to}`;
   const diff = await api<Diff>(`recordings/${shop}/diff?${sides}&metric=allocated&limit=1`);
   const info = await api<Info>(`recordings/${shop}`);

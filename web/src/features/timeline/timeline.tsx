@@ -235,6 +235,8 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
   const gaps = gapsBetween(page.info?.captures ?? [], page.running ? 0 : endNs)
     .map((gap) => toSpan(scale, gap))
     .filter((gap) => gap !== undefined && gap.width >= NARROWEST_GAP);
+  // The two ranges that a comparison is of.
+  const compared = (search.ranges ?? []).map((range, i) => ({ name: i === 0 ? "A" : "B", span: toSpan(scale, range) }));
   const step = resolution(scale);
   const drawn = tracks.map((track) =>
     folded.includes(foldName(track.id)) ? { ...track, height: FOLDED_PX - 1, curves: [], heat: undefined } : track,
@@ -349,6 +351,14 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
                 gap && (
                   <div key={gap.left} className="gap" style={gap} title="Recording was off">
                     {gap.width > 90 && <span>not recorded</span>}
+                  </div>
+                ),
+            )}
+            {compared.map(
+              (range) =>
+                range.span && (
+                  <div key={range.name} className="compared" data-range={range.name} style={range.span}>
+                    <span>{range.name}</span>
                   </div>
                 ),
             )}
