@@ -228,6 +228,10 @@ test("findings do not miss what was never freed, and do not cry wolf over a few 
   const [found] = findingsOf(evidence([stopped]));
   expect(found).toMatchObject({ tone: "warn", figure: "1.00 MiB", view: "leaks", why: "Because." });
   expect(found?.title).toBe("open_session: none of 1,000 blocks was ever freed");
+  // A program that was not through might have freed them.
+  const cut = evidence([stopped]);
+  const [killed] = findingsOf({ ...cut, info: { ...cut.info, end: "killed" } });
+  expect(killed?.title).toBe("open_session: none of 1,000 blocks was freed before the recording ended");
 
   const growing = { ...kept.verdict, kind: "growing" as const, bytes_per_second: 2048 };
   const histogram = leaker({ function: "hdr_init", count: 7, verdict: { ...growing, shape: "stepwise" } });

@@ -9,6 +9,7 @@ import {
   formatRate,
   formatShortCount,
 } from "../../lib/format.ts";
+import { cutShortText } from "../../lib/recording.ts";
 import type { PageSearch, View } from "../../lib/search-params.ts";
 
 export interface Fact {
@@ -27,6 +28,7 @@ export interface Fact {
 const WHOLE: Partial<PageSearch> = { window: undefined, zoom: undefined, shown: undefined, at: undefined };
 
 export function factsOf(info: Info, leaks: Leaks | undefined, running: boolean): Fact[] {
+  const cut = running ? undefined : cutShortText(info);
   const { process, allocations, temporary, peak, peak_rss: rss } = info;
   const seconds = process.duration_ns / 1e9;
   const facts: Fact[] = [
@@ -91,7 +93,7 @@ export function factsOf(info: Info, leaks: Leaks | undefined, running: boolean):
       label: running ? "Live now" : "Leaked",
       value: formatBytes(info.leaked.bytes),
       exact: `${formatCount(info.leaked.bytes)} bytes in ${formatCount(info.leaked.count)} blocks`,
-      note: `${formatShortCount(info.leaked.count)} blocks`,
+      note: `${formatShortCount(info.leaked.count)} blocks${cut ? `, live ${cut}` : ""}`,
       definition: running
         ? "Requested bytes of blocks that are live at this moment."
         : "Requested bytes of blocks that were still live when the recording ended. Not every one is a bug: the Leaks view gives a verdict for every site.",

@@ -23,6 +23,7 @@ import {
 import { identityOf } from "../../lib/identity.ts";
 import { sumOfMapped } from "../../lib/mapped-sites.ts";
 import { bareName, placedName } from "../../lib/names.ts";
+import { cutShortText } from "../../lib/recording.ts";
 import { boundsOf, replayError, replayedName, smallerRow } from "../../lib/replay.ts";
 import type { PageSearch, View } from "../../lib/search-params.ts";
 import { allocatedBy, allocatorLabel } from "../../lib/stack.ts";
@@ -170,12 +171,17 @@ function leaking(evidence: Evidence): Weighed[] {
   const stopped = leakers.filter(
     (one) => one.verdict.never_freed && (part(one) >= LARGE || one.bytes >= 0.05 * info.peak.bytes),
   );
+  const freed = cutShortText(info)
+    ? info.end === "running"
+      ? "freed so far"
+      : "freed before the recording ended"
+    : "ever freed";
   for (const leaker of stopped.slice(0, 2)) {
     out.push({
       ...base(leaker),
       id: `never freed ${leaker.key}`,
       figure: formatBytes(leaker.bytes),
-      title: `${leaker.name}: none of ${plural(leaker.count, "block")} was ever freed`,
+      title: `${leaker.name}: none of ${plural(leaker.count, "block")} was ${freed}`,
       text: `The last${leaker.sites > 1 ? ` at its ${formatCount(leaker.sites)} sites` : ""} was allocated ${formatDuration(Math.max(0, info.process.duration_ns - leaker.lastNs))} before the end; nothing was given back.`,
       tone: "warn",
       weight: 2.6 + 2 * part(leaker),
