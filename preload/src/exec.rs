@@ -12,7 +12,7 @@ use crate::limits;
 use crate::next;
 use crate::seccomp;
 use crate::start;
-use crate::unfollowed;
+use crate::unfollowed::{self, Successor};
 
 /// A terminated text of the program's.
 pub type Text = *const c_char;
@@ -54,23 +54,25 @@ unsafe fn around(named: ExecName, environment: List, exec: impl FnOnce(List) -> 
         // The kernel refuses it.
         return exec(environment);
     }
-    let mut can_load = true;
+    let mut successor = Successor::UNKNOWN;
     // Without a recording no system call of ours: the program may have forbidden it.
     if is_recorded || recorded != 0 && start::follows_children() {
         let mut buffer = [0; PATH_BYTES];
         // SAFETY: the program's arguments.
         match unsafe { find(named, &mut buffer) } {
             ExecTarget::Nothing if is_recorded => return exec(environment),
-            ExecTarget::At(path) => can_load = unfollowed::about_to_run(path),
+            ExecTarget::At(path) => successor = Successor::at(path),
             _ => {}
         }
+        // The process has no recording any more when it has become the program.
+        successor.say();
     }
     let finished = is_recorded && tracehound_lifecycle::finish(Finish::Exec);
     limits::before_exec();
     let own = {
         let _internal = Internal::enter();
         // SAFETY: the program's list.
-        if start::follows_children() { unsafe { environment_for(can_load, environment) } } else { None }
+        if start::follows_children() { unsafe { environment_for(successor.can_load, environment) } } else { None }
     };
     let result = match own {
         None => exec(environment),
@@ -88,8 +90,9 @@ unsafe fn around(named: ExecName, environment: List, exec: impl FnOnce(List) -> 
     start::set_errno(errno);
     if finished {
         tracehound_lifecycle::resume();
-        start::set_errno(errno);
     }
+    successor.did_not_start(errno);
+    start::set_errno(errno);
     result
 }
 
@@ -303,21 +306,26 @@ unsafe fn spawn(named: ExecName, environment: List, call: impl FnOnce(List) -> c
     if !start::follows_children() || !is_list(environment) {
         return call(environment);
     }
-    let mut can_load = true;
+    let mut successor = Successor::UNKNOWN;
     if start::recorded_pid() != 0 {
         let mut buffer = [0; PATH_BYTES];
         // SAFETY: the program's arguments.
         if let ExecTarget::At(path) = unsafe { find(named, &mut buffer) } {
-            can_load = unfollowed::about_to_run(path);
+            successor = Successor::at(path);
         }
     }
     let internal = Internal::enter();
     // SAFETY: the program's list.
-    let own = unsafe { environment_for(can_load, environment) };
+    let own = unsafe { environment_for(successor.can_load, environment) };
     drop(internal);
     let result = call(own.as_ref().map_or(environment, environment::Environment::list));
+    let errno = start::errno();
+    if result == 0 {
+        successor.say();
+    }
     let _internal = Internal::enter();
-    drop(own);
+    drop((own, successor));
+    start::set_errno(errno);
     result
 }
 

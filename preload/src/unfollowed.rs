@@ -1,7 +1,7 @@
 //! Children that have no recording though children are followed: the recording of whoever makes them says so. Programs
 //! whose loader would print an error about this library start without it.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::ffi::CString;
 
@@ -47,32 +47,67 @@ pub fn about_to_start_shell() {
     }
 }
 
-/// A process is about to run the program at `path`, by exec or as a new child. Whether the program's loader can load this
-/// library; `true` where that is not known.
-pub fn about_to_run(path: &CStr) -> bool {
+/// A program that a process is about to run, by exec or as a new child, as far as it has no recording.
+pub struct Successor {
+    /// Whether the program's loader can load this library; `true` where that is not known.
+    pub can_load: bool,
+    remark: Option<String>,
+}
+
+impl Successor {
+    /// Of which nothing is known.
+    pub const UNKNOWN: Self = Self { can_load: true, remark: None };
+
+    /// The program at `path`.
+    pub fn at(path: &CStr) -> Self {
+        if recorder().is_none() {
+            return Self::UNKNOWN;
+        }
+        let _internal = Internal::enter();
+        let Some((why, program)) = Unfollowed::find(path) else { return Self::UNKNOWN };
+        let [script, program] = [path, &program].map(|name| String::from_utf8_lossy(name.to_bytes()));
+        let of_script = if script == program { String::new() } else { format!(", which runs {script}") };
+        Self {
+            can_load: !matches!(why, Unfollowed::Narrow | Unfollowed::Foreign),
+            remark: Some(format!("{program}{of_script} {}", why.text())),
+        }
+    }
+
+    /// Says in the recording that the program has none: it runs, or is about to.
+    pub fn say(&mut self) {
+        const MOST: u32 = 16;
+        static SAID: AtomicU32 = AtomicU32::new(0);
+        let (Some(text), Some(session)) = (&self.remark, recorder()) else { return };
+        let _internal = Internal::enter();
+        let number = SAID.fetch_add(1, Ordering::Relaxed);
+        if number < MOST {
+            session.remark(clock::now(), TOPIC, text.clone());
+            return;
+        }
+        self.remark = None;
+        if number == MOST {
+            session.remark(clock::now(), TOPIC, "more programs have no recording: only the first 16 are named".into());
+        } else {
+            SAID.store(MOST + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Says that the program does not run after all, if something was said of it.
+    pub fn did_not_start(self, errno: c_int) {
+        let (Some(text), Some(session)) = (&self.remark, recorder()) else { return };
+        let _internal = Internal::enter();
+        session.remark(clock::now(), TOPIC, format!("exec failed (error {errno}), so that this did not start: {text}"));
+    }
+}
+
+/// The session whose recording says what becomes of the programs that this process starts.
+fn recorder() -> Option<&'static Session> {
     let is_free =
         |session: &&Session| !session.confined.load(Ordering::SeqCst) && !session.filtered.load(Ordering::SeqCst);
     if !start::follows_children() || gate::is_internal() {
-        return true;
+        return None;
     }
-    let Some(session) = session::current().filter(is_free) else { return true };
-    let _internal = Internal::enter();
-    let Some((why, program)) = Unfollowed::find(path) else { return true };
-    say(session, why, path, &program);
-    !matches!(why, Unfollowed::Narrow | Unfollowed::Foreign)
-}
-
-/// Says it in the recording, of the first programs.
-fn say(session: &Session, why: Unfollowed, path: &CStr, program: &CStr) {
-    const MOST: u32 = 16;
-    static SAID: AtomicU32 = AtomicU32::new(0);
-    if SAID.fetch_add(1, Ordering::Relaxed) >= MOST {
-        SAID.store(MOST, Ordering::Relaxed);
-        return;
-    }
-    let [script, program] = [path, program].map(|name| String::from_utf8_lossy(name.to_bytes()));
-    let of_script = if script == program { String::new() } else { format!(", which runs {script}") };
-    session.remark(clock::now(), TOPIC, format!("{program}{of_script} {}", why.text()));
+    session::current().filter(is_free)
 }
 
 /// Why a program has no recording.

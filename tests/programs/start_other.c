@@ -1,5 +1,6 @@
 // Starts another program and waits for it: start_other WAY PROGRAM.
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -50,6 +51,22 @@ int main(int argc, char **argv) {
         pid_t child;
         if (posix_spawn(&child, program, NULL, NULL, arguments, environ) != 0) return 1;
         wait_for(child);
+    } else if (strstr(how, "_too_long")) {
+        enum { TOO_LONG = 1 << 20 };
+        char *longest = calloc(1, TOO_LONG);
+        memset(longest, 'x', TOO_LONG - 1);
+        char *refused[] = {program, longest, NULL};
+        pid_t child;
+        if (!strncmp(how, "own", 3)) {
+            execve(program, refused, environ);
+        } else if (!strncmp(how, "spawn", 5)) {
+            if (posix_spawn(&child, program, NULL, NULL, refused, environ) != E2BIG) return 1;
+            return 0;
+        } else if ((child = vfork()) == 0) {
+            execve(program, refused, environ);
+            _exit(errno == E2BIG ? 0 : 1);
+        } else wait_for(child);
+        free(longest);
     } else if (!strcmp(how, "script")) {
         char name[] = "/tmp/start-other-XXXXXX";
         int fd = mkstemp(name);

@@ -2,6 +2,7 @@
 //! recording of the first process is its own alone.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -433,13 +434,15 @@ fn a_child_that_is_linked_statically_is_said() {
 fn unfollowed(program: &str, how: &str) -> (Vec<String>, String) {
     let run = Case::new("start_other.c").args(&[how, program]).option("CHILDREN", "1").run(true);
     assert!(run.status.success(), "{how} {program}: {}", run.stderr);
-    let mut said = Vec::new();
-    for path in run.recordings() {
-        let info = json(&["info"], &path);
-        let remarks = info["remarks"].as_array().unwrap().iter().filter(|remark| remark["topic"] == "unfollowed-child");
-        said.extend(remarks.map(|remark| remark["text"].as_str().unwrap().to_owned()));
-    }
+    let said = run.recordings().iter().flat_map(|path| unfollowed_programs(path)).collect();
     (said, run.stderr)
+}
+
+/// What a recording says of programs that have none.
+fn unfollowed_programs(recording: &Path) -> Vec<String> {
+    let info = json(&["info"], recording);
+    let remarks = info["remarks"].as_array().unwrap().iter().filter(|remark| remark["topic"] == "unfollowed-child");
+    remarks.map(|remark| remark["text"].as_str().unwrap().to_owned()).collect()
 }
 
 const WAYS: [&str; 6] = ["execve", "vfork", "spawn", "fexecve", "execveat", "script"];
@@ -454,6 +457,38 @@ fn a_child_that_is_a_32_bit_program_is_said_and_sees_nothing_of_it() {
         assert_eq!(said.len(), 1, "{how}: {said:?}");
         assert!(said[0].starts_with(child) && said[0].contains("is a 32-bit program"), "{how}: {said:?}");
         assert!(!stderr.contains("ld.so"), "{how}: {stderr}");
+    }
+}
+
+#[test]
+fn the_first_programs_that_cannot_be_followed_are_named_and_others_said() {
+    let child = compile("five.c", &["-static"]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "import shutil, subprocess\nfor number in range(20):\n    subprocess.run([shutil.copy('{}', f'{}/{{number}}')])",
+        child.display(),
+        folder.path().display()
+    );
+    let run = Case::command("/usr/bin/python3").args(&["-c", &script]).option("CHILDREN", "1").run(true);
+    assert!(run.status.success(), "{}", run.stderr);
+    let texts: Vec<String> = run.recordings().iter().flat_map(|path| unfollowed_programs(path)).collect();
+    let named = texts.iter().filter(|text| text.contains("is linked statically")).count();
+    let others = texts.iter().filter(|text| text.contains("only the first 16 are named")).count();
+    assert_eq!((named, others), (16, 1), "{texts:?}");
+}
+
+/// The kernel refuses arguments of this length, after the recorder has looked at the program.
+#[test]
+fn a_program_that_could_not_be_followed_and_did_not_start_is_no_child() {
+    let child = compile("five.c", &["-static"]);
+    let child = child.to_str().unwrap();
+    for (how, count) in [("own_too_long", 2), ("vfork_too_long", 2), ("spawn_too_long", 0)] {
+        let (said, _) = unfollowed(child, how);
+        assert_eq!(said.len(), count, "{how}: {said:?}");
+        if let Some(last) = said.last() {
+            let expected = format!("exec failed (error {}), so that this did not start: {}", libc::E2BIG, said[0]);
+            assert_eq!(*last, expected, "{how}");
+        }
     }
 }
 
