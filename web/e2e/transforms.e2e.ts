@@ -95,6 +95,13 @@ test.runIf(real)("the menu has every transform with its key; focus on a subtree 
   await page.getByRole("menuitem", { name: /^Focus on subtree/ }).click();
   await settled(page);
   await expect.poll(() => total(page)).toBe(value);
+  // The address has the frame's number alone; the chip says its function to another visitor, too.
+  expect(searchOf(page).filters?.transform).toMatch(/^focus-subtree:\d+$/);
+  const another = await open(new URL(page.url()).pathname + new URL(page.url()).search);
+  for (const visit of [page, another])
+    await expect
+      .poll(() => visit.locator(".filter-bar .chip").allTextContents())
+      .toEqual([expect.stringContaining("focus subtree session")]);
 });
 
 test.runIf(real)("recursion collapses over the whole tree, not over the part that was sent", async () => {

@@ -71,9 +71,12 @@ export function withoutTransform(text: string | undefined, at: number): string |
   return writeTransforms(readTransforms(text).filter((_, i) => i !== at));
 }
 
-/** What a chip says of it. */
-export function transformText({ kind, target }: Transform): { what: string; name: string } {
-  const what = kind.replaceAll("-", " ");
-  const isName = kind !== "collapse-module" && kind !== "focus-subtree" && kind !== "merge-node";
-  return { what, name: target === "" ? "all" : isName ? nameIn(target) : target };
+/** Whether its target is the id of a frame. */
+export const isOfNode = ({ kind }: Transform): boolean => kind === "focus-subtree" || kind === "merge-node";
+
+/** What can be said of it without the recording. */
+export function transformText(transform: Transform): { what: string; name: string } {
+  const { kind, target } = transform;
+  const isName = kind !== "collapse-module" && !isOfNode(transform);
+  return { what: kind.replaceAll("-", " "), name: target === "" ? "all" : isName ? nameIn(target) : target };
 }
