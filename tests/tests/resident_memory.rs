@@ -569,3 +569,17 @@ fn a_forked_child_has_its_own_pages() {
 fn pages_are_read_behind_a_filter_that_kills_for_mincore() {
     page_kinds(&[("FILTER", "1")]);
 }
+
+/// The recorder's memory grows most in the first moments: samples that do not know it call it the program's.
+#[test]
+fn samples_of_the_first_moments_know_the_recorders_memory() {
+    let traced = trace(compile("busy_start.c", &["-O1"]), &[], &[("TRACEHOUND_SAMPLE_MEMORY_MS", "1")]);
+    let statement = "select distinct recorder_bytes from samples where t_ns < 150000000";
+    let output =
+        Command::new(heaptrace()).arg("sql").arg("--csv").arg(traced.recording()).arg(statement).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let figures: Vec<u64> = text.lines().skip(1).map(|line| line.trim().parse().unwrap()).collect();
+    assert!(figures.len() > 2, "{figures:?}");
+    let (least, most) = (figures.iter().min().unwrap(), figures.iter().max().unwrap());
+    assert!(most - least > MIB, "{figures:?}");
+}

@@ -7,7 +7,7 @@ use tracehound_format::meta::{
 };
 
 use super::chunks::BLOCK_RECORDS;
-use super::{LATENCY_NS, OUTSIDE, RecordingWriter, SECOND_NS};
+use super::{OUTSIDE, RecordingWriter, SECOND_NS};
 use crate::blocks::BlockWriter;
 use crate::initial_mappings;
 use tracehound_shared::call_tree::CallTree;
@@ -116,10 +116,8 @@ impl RecordingWriter {
             return;
         }
         self.times.sample = now;
-        if self.recorder_bytes == 0 || now.saturating_sub(self.times.flush) >= LATENCY_NS {
-            self.recorder_bytes = self.own_bytes();
-            self.peak_bytes = self.peak_bytes.max(self.recorder_bytes);
-        }
+        self.recorder_bytes = self.own_bytes();
+        self.peak_bytes = self.peak_bytes.max(self.recorder_bytes);
         let tick = (self.facts.now)();
         if let Some(sample) = self.memory.sample(tick, self.recorder_bytes) {
             self.rss = sample.rss;
@@ -163,6 +161,12 @@ impl RecordingWriter {
 
     /// Our memory by its parts, estimates from above, and what bounds each of them.
     fn parts(&self) -> Vec<MemoryPart> {
+        let part = |(name, bytes, limit): (&str, u64, u64)| MemoryPart { name: name.into(), bytes, limit };
+        self.amounts().into_iter().map(part).collect()
+    }
+
+    /// Name, bytes and limit of each part: a few counters, so that every sample of memory can ask for them.
+    fn amounts(&self) -> [(&'static str, u64, u64); 7] {
         let session = self.session;
         let threads = u64::from(session.threads.count());
         let nodes = u64::from(session.tree.len());
@@ -172,7 +176,7 @@ impl RecordingWriter {
         let contexts = session.threads.bytes();
         // Nodes lie in the tree and in the side file.
         let node = CallTree::NODE_BYTES as u64 * 3 / 2;
-        let parts = [
+        [
             ("events", session.pool.bytes(), session.pool.most_bytes()),
             ("call_tree", nodes * node, u64::from(session.tree.capacity()) * node),
             ("stacks", own::stack_bytes(), (session.unwinder_limit)(threads, nodes)),
@@ -180,14 +184,12 @@ impl RecordingWriter {
             ("writer", writer, writer_limit),
             ("directory", directory, directory_limit),
             ("other", heap.saturating_sub(writer + directory), OTHER_LIMIT + threads * 1024),
-        ];
-        let part = |(name, bytes, limit): (&str, u64, u64)| MemoryPart { name: name.into(), bytes, limit };
-        parts.into_iter().map(part).collect()
+        ]
     }
 
     /// Memory of the recorder, an estimate from above.
     fn own_bytes(&self) -> u64 {
-        self.parts().iter().map(|part| part.bytes).sum()
+        self.amounts().iter().map(|(_, bytes, _)| bytes).sum()
     }
 
     pub(super) fn put_statistics(&mut self) {
