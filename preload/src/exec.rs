@@ -12,7 +12,7 @@ use crate::limits;
 use crate::next;
 use crate::seccomp;
 use crate::start;
-use crate::unfollowed::{self, Successor};
+use crate::unfollowed::Successor;
 
 /// A terminated text of the program's.
 pub type Text = *const c_char;
@@ -333,7 +333,7 @@ unsafe fn spawn(named: ExecName, environment: List, call: impl FnOnce(List) -> c
 #[cfg(not(linked))]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn system(command: Text) -> c_int {
-    unfollowed::about_to_start_shell();
+    crate::unfollowed::about_to_start_shell();
     // SAFETY: the program's argument.
     unsafe { next::system().map_or(-1, |function| function(command)) }
 }
@@ -342,7 +342,7 @@ pub unsafe extern "C-unwind" fn system(command: Text) -> c_int {
 #[cfg(not(linked))]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn popen(command: Text, mode: Text) -> *mut c_void {
-    unfollowed::about_to_start_shell();
+    crate::unfollowed::about_to_start_shell();
     // SAFETY: the program's arguments.
     unsafe { next::popen().map_or(core::ptr::null_mut(), |function| function(command, mode)) }
 }
