@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tracehound_tests::process::Running;
-use tracehound_tests::{compile, heaptrace, json, library, number};
+use tracehound_tests::{compile, heaptrace, json, library, number, wait_for};
 
 /// As without a recorder, a program limits and locks its own memory.
 #[test]
@@ -65,8 +66,12 @@ impl Sleeper {
         command.env("LD_PRELOAD", library()).env("TRACEHOUND_START", "off").stdin(Stdio::piped());
         let mut child: Child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        Self { child: Running(child), input, output, folder }
+        let sleeper = Self { child: Running(child), input, output, folder };
+        let all = threads as usize + 1;
+        wait_for("the start of its threads", Duration::from_secs(20), || sleeper.belongings().0 >= all);
+        // Threads of ours would come late.
+        std::thread::sleep(Duration::from_millis(200));
+        sleeper
     }
 
     fn pid(&self) -> String {
