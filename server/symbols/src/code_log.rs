@@ -19,8 +19,11 @@ use super::state::{CallSite, place};
 
 /// Largest log that is read.
 const LARGEST: u64 = 4 << 30;
+/// V8 reads the time of a piece after it has put the piece there, and before it runs it: for how long before that time the
+/// piece may be there.
+const THERE_BEFORE_NS: u64 = 5_000;
 /// Assumed error of a time of the monotonic clock.
-const MONOTONIC_WITHIN_NS: u64 = 5_000;
+const MONOTONIC_ERROR_NS: u64 = 100;
 /// The JVM's start and each time are whole milliseconds.
 const MILLISECONDS_WITHIN_NS: u64 = 5_000_000;
 
@@ -149,7 +152,7 @@ fn jitdump(bytes: &[u8], pid: u32) -> Option<Vec<GeneratedCode>> {
         }
         let mut add = |start: u64, len: u64, name: Vec<u8>| {
             if len > 0 && !name.is_empty() {
-                pieces.push(GeneratedCode { from_ns, within_ns: MONOTONIC_WITHIN_NS, start, len, name });
+                pieces.push(since(from_ns, start, len, name));
             }
         };
         match kind {
@@ -174,6 +177,12 @@ fn jitdump(bytes: &[u8], pid: u32) -> Option<Vec<GeneratedCode>> {
         at += len;
     }
     Some(pieces)
+}
+
+/// A piece whose record in V8's log has this time.
+fn since(logged_ns: u64, start: u64, len: u64, name: Vec<u8>) -> GeneratedCode {
+    let from_ns = logged_ns.saturating_sub(THERE_BEFORE_NS / 2);
+    GeneratedCode { from_ns, within_ns: THERE_BEFORE_NS / 2 + MONOTONIC_ERROR_NS, start, len, name }
 }
 
 /// The compiled methods of HotSpot's log.
@@ -270,7 +279,7 @@ mod tests {
         bytes.extend(record(1, 200, &longs(&[0, 0, 0x1000, 0x2000, 16, 3])));
         let piece = |from_ns, start| {
             let name = b"JS:~a x.js:1:1".to_vec();
-            GeneratedCode { from_ns, within_ns: MONOTONIC_WITHIN_NS, start, len: 16, name }
+            since(from_ns, start, 16, name)
         };
         assert_eq!(jitdump(&bytes, 7), Some(vec![piece(100, 0x1000), piece(200, 0x2000)]));
         assert_eq!(jitdump(&bytes, 8), None, "another process's");
