@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tracehound_shared::clock;
 
-/// Runs the stress and answers its hand-overs: none may be violated, and stamps must alternate at each address.
+/// Runs the stress and answers its hand-overs: none may be violated by more than a step of the counter, and stamps must
+/// alternate at each address.
 fn hand_overs(allocator: &str, wanted: u64) -> u64 {
     let output = Command::new(env!("CARGO_BIN_EXE_clock-order"))
         .args([allocator, &wanted.to_string()])

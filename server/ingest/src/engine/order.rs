@@ -7,9 +7,10 @@
 //! another thread freed a block there just before:                    deferred until behind the alloc
 //! three and more at one address and tick:                            an order in which allocs and frees alternate
 //! ```
-//! Stamps of today's recorder are equal where a hand-over takes less than a tick, and never the wrong way round;
-//! recorders that read the clock of a free without a fence could stamp it before the alloc of its own block. A thread
-//! that waits takes all its events of the window along, so its own order never changes.
+//! Stamps of today's recorder are equal where a hand-over takes less than a tick, and the wrong way round by a tick or two
+//! where it takes less than a step of the CPUs' counters, which agree no better. Recorders that read the clock of a free
+//! without a fence could stamp it before the alloc of its own block. A thread that waits takes all its events of the
+//! window along, so its own order never changes.
 
 use super::kinds::{KindClass, key_of};
 use super::{MergedEvent, PairingEngine};

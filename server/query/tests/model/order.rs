@@ -117,6 +117,26 @@ fn chains_of_hand_overs_are_put_right_one_by_one() {
     assert_eq!(got, ("+1:7 -2:7 +2:7 -3:7 +3:7 -1:7".into(), 3, 0));
 }
 
+/// One CPU's counter is behind the other's by a step, and a block goes back and forth within it.
+#[test]
+fn counters_that_differ_by_a_step_change_nothing() {
+    const HAND_OVERS: u64 = 200;
+    for behind in [1, 2] {
+        let (mut events, mut truth) = (Vec::new(), Vec::new());
+        for hand_over in 0..HAND_OVERS {
+            let thread = 1 + (hand_over % 2) as u32;
+            let late = if thread == 2 { behind } else { 0 };
+            // The one allocates as soon as the other has freed; between the two, a thread is at work.
+            let from = 100 + hand_over * 5;
+            events.extend([(thread, Malloc, from - late, 7), (thread, Free, from + 4 - late, 7)]);
+            truth.push(format!("+{thread}:7 -{thread}:7"));
+        }
+        let (reported, repairs, unmatched) = made(&events);
+        assert_eq!(reported, truth.join(" "));
+        assert_eq!((repairs > 0, unmatched), (behind > 1, 0));
+    }
+}
+
 /// The free comes before that of the block's life before as well.
 #[test]
 fn a_free_that_took_an_older_block_gives_it_back() {
