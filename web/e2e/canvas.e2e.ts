@@ -20,6 +20,17 @@ async function view(page: Page): Promise<[number, number]> {
   return [left, right];
 }
 
+/** Begins to watch, and returns how to wait for what `look`, which runs in the page, sees at the first change of the view. */
+async function whenTheViewChanges<T>(page: Page, look: () => T): Promise<() => Promise<T>> {
+  const watch = await page.evaluateHandle<{ first: Promise<T> }>(`({
+    first: new Promise((done) => {
+      const observer = new MutationObserver(() => done((${look})()));
+      observer.observe(document.querySelector(".flame-chart"), { attributeFilter: ["data-view"] });
+    }),
+  })`);
+  return () => watch.evaluate(({ first }) => first) as Promise<T>;
+}
+
 /** Red, green, blue of a point of the frames' canvas, in pixels of the page. */
 async function pixel(page: Page, x: number, y: number): Promise<number[]> {
   return page.locator(".flame-frames").evaluate(
@@ -284,17 +295,7 @@ test("a zoom moves the picture first; the address follows behind it", async () =
   await settled(page);
   await page.locator(".flame-chart").focus();
   await expect.poll(() => view(page)).toEqual([0, 1]);
-  const addresses = page.evaluate(
-    () =>
-      new Promise<string[]>((done) => {
-        const chart = document.querySelector(".flame-chart");
-        const seen: string[] = [];
-        new MutationObserver(() => {
-          seen.push(location.search);
-          done(seen);
-        }).observe(chart as Element, { attributeFilter: ["data-view"] });
-      }),
-  );
+  const address = await whenTheViewChanges(page, () => location.search);
   // Down to a frame that is narrower than the whole, and into it.
   const narrow = await page.locator(".flame-items .frame").evaluateAll((frames) => {
     const width = document.querySelector(".flame-chart")?.clientWidth ?? 0;
@@ -304,7 +305,7 @@ test("a zoom moves the picture first; the address follows behind it", async () =
   });
   if (!narrow) throw new Error("no frame to zoom to");
   await page.mouse.click(narrow.x, narrow.y);
-  expect((await addresses)[0]).not.toContain("root=");
+  expect(await address()).not.toContain("root=");
   await expect.poll(() => searchOf(page).root).toBeGreaterThan(0);
   await settled(page);
   const [left, right] = await view(page);
@@ -327,16 +328,12 @@ test("a canvas that shows nothing is not there: browsers copy every other one wi
   // While the graph goes to another view the picture from before is behind the next one.
   await page.emulateMedia({ reducedMotion: "no-preference" });
   await page.locator(".flame-chart").focus();
-  const during = page.evaluate(
-    () =>
-      new Promise<boolean>((done) => {
-        const before = () => (document.querySelector(".flame-before")?.getClientRects().length ?? 0) > 0;
-        const chart = document.querySelector(".flame-chart");
-        new MutationObserver(() => done(before())).observe(chart as Element, { attributeFilter: ["data-view"] });
-      }),
+  const during = await whenTheViewChanges(
+    page,
+    () => (document.querySelector(".flame-before")?.getClientRects().length ?? 0) > 0,
   );
   await page.keyboard.press("w");
-  expect(await during).toBe(true);
+  expect(await during()).toBe(true);
   await expect.poll(shown).not.toContain("flame-before");
   expect(
     await page.locator(".flame-stage canvas").evaluateAll((all) => all.flatMap((one) => one.getAnimations()).length),
