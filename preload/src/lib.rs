@@ -31,6 +31,8 @@ mod seccomp;
 mod start;
 #[cfg(all(target_arch = "x86_64", not(linked)))]
 mod statics;
+#[cfg(not(linked))]
+mod thread_count;
 mod unfollowed;
 
 use tracehound_shared::heap::OwnHeap;

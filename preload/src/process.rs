@@ -1,6 +1,7 @@
 //! The hooks of exit and fork: exit, _exit, quick_exit, fork, daemon.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tracehound_format::record::Kind;
 use tracehound_record::record;
@@ -45,12 +46,14 @@ pub fn register() {
 
 /// Registers the fork handlers, as the first of all but the prefixed jemalloc's: ours run when those of the program and
 /// of its libraries have run before a fork, and before them after it. So what those wait for or allocate is recorded as
-/// usual, and the time between our handler and the fork is the C library's alone.
+/// usual, and the time between our handler and the fork is the C library's alone. What may allocate with the program's
+/// allocator has to wait for its handlers, though: see [`behind_others`].
 pub fn register_fork_handlers() {
     // The prefixed jemalloc registers its handlers with its first block.
     drop(core::hint::black_box(Box::new(0_u64)));
     // SAFETY: functions that live as long as the process.
     unsafe { next_atfork(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut()) };
+    OURS_ARE_THERE.store(true, Ordering::Relaxed);
 }
 
 /// Calls the C library's function that registers fork handlers: glibc's, or musl's, whose handlers belong to no object.
@@ -73,9 +76,42 @@ unsafe fn next_atfork(
     }
 }
 
-/// `__register_atfork`, which `pthread_atfork` is made of: whoever registers handlers, ours are there before.
+/// `__register_atfork`, which glibc's `pthread_atfork` is made of.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn __register_atfork(
+    prepare: next::ForkHandler,
+    parent: next::ForkHandler,
+    child: next::ForkHandler,
+    object: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { register_atfork(prepare, parent, child, object) }
+}
+
+/// `pthread_atfork(3)`, musl's; under glibc, old programs alone look it up.
+#[cfg(not(linked))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_atfork(
+    prepare: next::ForkHandler,
+    parent: next::ForkHandler,
+    child: next::ForkHandler,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { register_atfork(prepare, parent, child, core::ptr::null_mut()) }
+}
+
+/// Our own fork handlers are registered.
+static OURS_ARE_THERE: AtomicBool = AtomicBool::new(false);
+/// Handlers of ours that were registered behind others.
+static BEHIND_OTHERS: AtomicU32 = AtomicU32::new(0);
+/// In a child: how many of them have run.
+static HAVE_RUN: AtomicU32 = AtomicU32::new(0);
+/// In a child: it is recorded, and its writer has no thread yet.
+static WANTS_WRITER: AtomicBool = AtomicBool::new(false);
+
+/// Registers handlers: whoever does, ours are there before. Behind those that do anything in a child comes
+/// [`behind_others`].
+unsafe fn register_atfork(
     prepare: next::ForkHandler,
     parent: next::ForkHandler,
     child: next::ForkHandler,
@@ -86,7 +122,30 @@ pub unsafe extern "C-unwind" fn __register_atfork(
         next::resolve();
     }
     // SAFETY: the caller's arguments.
-    unsafe { next_atfork(prepare, parent, child, object) }
+    let result = unsafe { next_atfork(prepare, parent, child, object) };
+    // What is registered before ours also runs before ours in a child.
+    if result == 0 && child.is_some() && OURS_ARE_THERE.load(Ordering::Relaxed) {
+        // Counted first: a fork of another thread meanwhile waits for one that is not there, and its child has no
+        // writer's thread, instead of one that was made too early.
+        BEHIND_OTHERS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: a function that lives as long as the process.
+        if unsafe { next_atfork(None, None, Some(behind_others), core::ptr::null_mut()) } != 0 {
+            BEHIND_OTHERS.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    result
+}
+
+/// In a child, behind each of the program's handlers: the last one starts the writer's thread. The C library allocates for
+/// a thread, with the program's allocator, whose locks are held until its handler has run.
+unsafe extern "C" fn behind_others() {
+    let have_run = HAVE_RUN.fetch_add(1, Ordering::Relaxed) + 1;
+    if have_run >= BEHIND_OTHERS.load(Ordering::Relaxed) && WANTS_WRITER.swap(false, Ordering::Relaxed) {
+        let errno = start::errno();
+        let _signals = sys::SignalsBlocked::new();
+        tracehound_lifecycle::start_writer();
+        start::set_errno(errno);
+    }
 }
 
 unsafe extern "C" fn at_exit(_: *mut c_void) {
@@ -132,11 +191,17 @@ unsafe extern "C" fn in_child() {
     let _signals = sys::SignalsBlocked::new();
     let inherited = tracehound_lifecycle::forget_in_child();
     gate::slot().internal.set(0);
+    HAVE_RUN.store(0, Ordering::Relaxed);
+    WANTS_WRITER.store(false, Ordering::Relaxed);
     if let Some(inherited) = inherited.filter(|_| start::follows_children()) {
         {
             let _internal = Internal::enter();
             start::begin(Some(&inherited));
-            tracehound_lifecycle::start_writer();
+            let others = BEHIND_OTHERS.load(Ordering::Relaxed);
+            WANTS_WRITER.store(others > 0, Ordering::Relaxed);
+            if others == 0 {
+                tracehound_lifecycle::start_writer();
+            }
         }
         gate::slot().armed.set(0);
         start::arm();

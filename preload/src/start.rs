@@ -55,7 +55,25 @@ static PYTHON_OBJECTS: AtomicU32 = AtomicU32::new(0);
 pub fn is_loaded() -> bool {
     // SAFETY: a static of ours.
     let probe = unsafe { (&raw const PROBE.0).read_volatile() };
-    core::ptr::eq(probe, &raw const ANCHOR) && gate::slot().is_initialised()
+    core::ptr::eq(probe, &raw const ANCHOR) && has_storage() && gate::slot().is_initialised()
+}
+
+/// Whether the calling thread has storage of the C library's. What `clone` makes with room of the program's own for it, as
+/// Chromium does to leave its file system, has nothing there, and thread-local variables would be at no address.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn has_storage() -> bool {
+    let itself: usize;
+    // SAFETY: reads the first word of the thread's block, which is there where anything is, and its own address by the ABI.
+    unsafe { core::arch::asm!("mov {}, fs:[0]", out(reg) itself, options(nostack, preserves_flags, readonly)) };
+    itself != 0
+}
+
+/// As on x86-64; there such a block has no word that says what it is.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+const fn has_storage() -> bool {
+    true
 }
 
 /// Whether children are followed.
@@ -110,6 +128,8 @@ pub fn ensure() -> bool {
     {
         let _internal = Internal::enter();
         next::resolve();
+        #[cfg(not(linked))]
+        crate::thread_count::resolve();
         begin(None);
         process::register_fork_handlers();
     }

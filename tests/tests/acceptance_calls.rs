@@ -149,3 +149,9 @@ fn valgrind_counts_the_same_of_whole_processes() {
         assert_eq!(ours, valgrind::usage(program, &[], &[]), "{source}");
     }
 }
+
+#[test]
+fn a_child_whose_thread_local_variables_are_the_programs_own() {
+    let run = agrees("clone_storage.c", &[]);
+    assert_eq!(run.plain.printed(), "the child has ended with 5, by signal 0\n".repeat(2));
+}

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tracehound_tests::ground_truth::Case;
 use tracehound_tests::ledger::{Ledger, amount};
 use tracehound_tests::process::Running;
 use tracehound_tests::{compile, functions, heaptrace, json, library, number, wait_for};
@@ -276,6 +277,25 @@ fn a_bundle_of_a_child_says_what_it_needs() {
     let parent = family.path(family.parent);
     assert!(said.contains(&format!("take its parent's recording {} along", parent.display())), "{said}");
     assert_holds(&bundle, (95, 9500));
+}
+
+/// Nobody may allocate in a child before the handlers of the program's allocator have run there, not the C library for a
+/// thread of ours either.
+#[test]
+fn an_allocator_that_holds_its_lock_over_a_fork() {
+    const FLAGS: [&str; 2] = ["-O1", "-fno-builtin"];
+    for handlers in ["0", "3"] {
+        let case = Case::compiled("atfork_allocator.c", &FLAGS).args(&["5", handlers]).option("CHILDREN", "1");
+        let run = case.clone().within(Duration::from_secs(60)).agrees();
+        assert_eq!(run.plain.printed(), "5 children have lived\n");
+        let children: Vec<_> = run.traced.recordings().into_iter().filter(|path| *path != run.recording).collect();
+        assert_eq!(children.len(), 5);
+        for child in children {
+            let info = case.sound(&child, "exit");
+            assert_eq!((number(&info, "/events/alloc"), number(&info, "/events/free")), (500, 500), "{info:#}");
+            assert!(!info["remarks"].to_string().contains("no-writer-thread"), "{info:#}");
+        }
+    }
 }
 
 /// The shortest time of a child that ends at once.

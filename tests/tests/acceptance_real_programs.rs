@@ -64,6 +64,19 @@ fn shells_and_small_tools() {
     ));
 }
 
+/// Its processes are forked from one that must be alone, and allocate with an allocator that holds its locks over a fork.
+#[test]
+fn chromium_and_all_its_processes() {
+    let script = "chromium --headless --no-sandbox --disable-gpu --user-data-dir=$PWD/profile --dump-dom \
+                  'data:text/html,<title>a</title>' 2>/dev/null";
+    let (plain, traced) = sh(script).option("CHILDREN", "1").any_stderr().unharmed();
+    assert!(plain.printed().contains("<title>a</title>"), "{}{}", plain.stdout, plain.stderr);
+    let executables =
+        traced.recordings().into_iter().map(|path| json(&["info"], &path)["process"]["executable"].clone());
+    let browsers = executables.filter(|path| path.as_str().is_some_and(|path| path.ends_with("/chromium"))).count();
+    assert!(browsers >= 4, "{browsers} of {:?}", traced.recordings());
+}
+
 #[test]
 fn git() {
     let script = "git init -q -b main . && git config user.email a@b && git config user.name n && \

@@ -15,6 +15,13 @@ fn names_by_pthread_and_prctl_outlive_their_threads() {
     agrees("thread_names.c", &[]);
 }
 
+/// Chromium's zygote aborts if it is not alone.
+#[test]
+fn a_program_that_counts_its_threads_counts_its_own() {
+    let run = Case::new("counts_threads.c").args(&["fork"]).option("CHILDREN", "1").agrees();
+    assert!(run.plain.printed().contains("with three: 4 4 4, a folder of this name 3\n"), "{}", run.plain.printed());
+}
+
 #[test]
 fn destructors_of_thread_specific_data() {
     agrees("key_destructors.c", &[]);

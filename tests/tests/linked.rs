@@ -47,10 +47,22 @@ fn every_hook_is_among_the_options() {
     let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output().expect("nm is installed");
     let exported = String::from_utf8_lossy(&output.stdout).into_owned();
     // libc has none of the first three, what opens libraries is for programs that have a loader, and so is `initgroups`, which
-    // reads the system's lists of users by a library. The C library's own `fork` calls the next. The last two are looked at
-    // for what a loader preloads into their children.
-    let others =
-        ["cfree", "free_sized", "free_aligned_sized", "dlopen", "dlmopen", "initgroups", "_Fork", "popen", "system"];
+    // reads the system's lists of users by a library. The C library's own `fork` calls the next. Two are looked at for what a
+    // loader preloads into their children, and the rest is of no use in a static program: `pthread_atfork` is made of
+    // another hook there, and Chromium, which counts its threads, is not static.
+    let mut others = vec![
+        "cfree",
+        "free_sized",
+        "free_aligned_sized",
+        "dlopen",
+        "dlmopen",
+        "initgroups",
+        "_Fork",
+        "popen",
+        "system",
+    ];
+    others.extend(["pthread_atfork", "stat", "stat64", "fstatat", "fstatat64"]);
+    others.extend(["__xstat", "__xstat64", "__fxstatat", "__fxstatat64"]);
     let mut hooks: Vec<&str> = exported
         .lines()
         .filter_map(|line| line.split(' ').next_back())
