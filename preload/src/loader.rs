@@ -15,6 +15,7 @@ use crate::entry::passes_on;
 use crate::environment;
 use crate::start;
 
+mod deep_binding;
 mod musl;
 
 static ANCHOR: u8 = 0;
@@ -147,11 +148,15 @@ fn remark(topic: &'static str, text: impl FnOnce(&str) -> String, path: &CStr) {
 /// Gives the address to jump to.
 unsafe extern "C" fn look_at_dlopen(path: *const c_char, flags: c_int) -> usize {
     start::ensure();
-    if flags & libc::RTLD_DEEPBIND != 0 && !path.is_null() {
+    if flags & libc::RTLD_DEEPBIND != 0 && !path.is_null() && libc_version::is_glibc() {
+        // SAFETY: the program passes a terminated string.
+        let path = unsafe { CStr::from_ptr(path) };
+        if deep_binding::can_open(path) {
+            return deep_binding::open as *const () as usize;
+        }
         let text =
             |path: &str| format!("{path} was opened with RTLD_DEEPBIND: its calls of malloc may bypass the recorder");
-        // SAFETY: the program passes a terminated string.
-        remark("deepbind", text, unsafe { CStr::from_ptr(path) });
+        remark("deepbind", text, path);
     }
     if !libc_version::is_glibc() {
         return musl::open as *const () as usize;

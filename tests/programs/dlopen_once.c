@@ -1,5 +1,5 @@
-// Opens a library in the way of the second argument and lets it allocate: now, deepbind, dlmopen, origin (by its bare
-// name, which only the program's own $ORIGIN search path knows).
+// Opens a library in the way of the second argument and lets it allocate: now, deepbind, lazily (the same), dlmopen, origin
+// (by its bare name, which only the program's own $ORIGIN search path knows).
 #include "truth.h"
 #include <dlfcn.h>
 #ifndef __GLIBC__
@@ -15,6 +15,7 @@ int main(int argc, char **argv) {
     void *library = NULL;
     if (!strcmp(way, "now")) library = dlopen(argv[1], RTLD_NOW);
     if (!strcmp(way, "deepbind")) library = dlopen(argv[1], RTLD_NOW | RTLD_DEEPBIND);
+    if (!strcmp(way, "lazily")) library = dlopen(argv[1], RTLD_LAZY | RTLD_DEEPBIND);
     if (!strcmp(way, "dlmopen")) library = dlmopen(LM_ID_NEWLM, argv[1], RTLD_NOW);
     if (!strcmp(way, "origin")) library = dlopen("libacceptance_plugin.so", RTLD_NOW);
     if (!library) say("%s", dlerror());
@@ -29,6 +30,8 @@ int main(int argc, char **argv) {
         memset(blocks[i], 1, 3000);
     }
     for (int i = 0; i < 20; i++) release(blocks[i]);
+    void *(*by_variable)(void) = (void *(*)(void))dlsym(library, "plugin_block_by_variable");
+    if (by_variable) release(by_variable());
     MUST(dlopen("/nonexistent/library.so", RTLD_NOW) == NULL);
     say("error: %s", dlerror());
     MUST(dlsym(library, "no_such_symbol") == NULL && dlerror() && !dlerror());

@@ -135,6 +135,10 @@ table! {
             SYS_mprotect(0, 4096, libc::PROT_NONE),
             SYS_mprotect(0, 4096, libc::PROT_READ | libc::PROT_EXEC)
         ],
+        let_write: Start [
+            SYS_mprotect(0, 4096, libc::PROT_READ | libc::PROT_WRITE),
+            SYS_mprotect(0, 4096, libc::PROT_READ)
+        ],
     }
     pages {
         scan_pages: Start [SYS_ioctl(0, super::pages::PAGEMAP_SCAN)],

@@ -133,6 +133,14 @@ pub unsafe fn protect(at: *mut u8, bytes: usize, as_code: bool) {
     let _ = unsafe { mm::mprotect(at.cast(), bytes, protection) };
 }
 
+/// Lets the page of a word be written, or no longer; false if the kernel refuses.
+#[must_use = "the page may be as it was"]
+pub fn let_write(word: u64, may: bool) -> bool {
+    let protection = if may { MprotectFlags::READ.union(MprotectFlags::WRITE) } else { MprotectFlags::READ };
+    // SAFETY: nothing is read or written, and what could be read can be read.
+    unsafe { mm::mprotect((word & !4095) as *mut core::ffi::c_void, 4096, protection) }.is_ok()
+}
+
 /// Locks a range of the program's memory, and fills it unless only what is touched is to be locked. What cannot be locked
 /// stays as it is.
 pub fn lock_memory(range: core::ops::Range<usize>, on_fault: bool) {
