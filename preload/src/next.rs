@@ -135,6 +135,8 @@ functions_on_demand! {
     pthread_atfork: c"pthread_atfork", fn(ForkHandler, ForkHandler, ForkHandler) -> c_int;
     system: c"system", fn(*const c_char) -> c_int;
     popen: c"popen", fn(*const c_char, *const c_char) -> Ptr;
+    stat: c"stat", fn(*const c_char, *mut libc::stat) -> c_int;
+    xstat: c"__xstat", fn(c_int, *const c_char, *mut libc::stat) -> c_int;
     fstatat: c"fstatat", fn(c_int, *const c_char, *mut libc::stat, c_int) -> c_int;
     fxstatat: c"__fxstatat", fn(c_int, c_int, *const c_char, *mut libc::stat, c_int) -> c_int;
 }

@@ -37,15 +37,12 @@ pub fn is_glibc() -> bool {
 }
 
 /// Names that the recorder looks up, and the 2.x of glibc that had them first.
-const SINCE: [(&CStr, u32); 4] = [(c"reallocarray", 26), (c"fstatat", 33), (c"execveat", 34), (c"_dl_find_object", 35)];
-
-/// Names that are there for old programs alone, which a look-up does not find, and the 2.x that had that first.
-const UNTIL: [(&CStr, u32); 1] = [(c"__fxstatat", 33)];
+const SINCE: [(&CStr, u32); 5] =
+    [(c"reallocarray", 26), (c"stat", 33), (c"fstatat", 33), (c"execveat", 34), (c"_dl_find_object", 35)];
 
 /// Whether the C library is known not to have `name`.
 pub fn lacks(name: &CStr) -> bool {
     SINCE.iter().any(|&(newer, since)| newer == name && minor() < since)
-        || UNTIL.iter().any(|&(older, until)| older == name && minor() >= until)
 }
 
 /// The 36 of glibc 2.36; of anything newer than 2.x more than any of those. 0 where it is not glibc.
@@ -77,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_library_of_this_process_has_what_it_says() {
-        for (name, _) in SINCE.into_iter().chain(UNTIL) {
+        for (name, _) in SINCE {
             // SAFETY: a terminated name.
             let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
             assert_eq!(lacks(name), found.is_null(), "{name:?}");
