@@ -94,3 +94,19 @@ fn the_map_is_a_recount_of_the_dump() {
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && error.contains("--address"), "{error}");
 }
+
+/// Two entries of a legend that read alike say nothing.
+#[test]
+fn sites_of_one_function_are_told_apart_by_their_callers() {
+    let traced = trace(compile("two_ways.c", &["-O1"]), &[], &[]);
+    let map = json(&["map", "--rows", "60", "--columns", "5"], &traced.recording());
+    let sites = map["sites"].as_array().expect("sites").iter().filter(|site| site["function"] == "fill");
+    let mut callers: Vec<&str> = sites.filter_map(|site| site["caller"]["function"].as_str()).collect();
+    callers.sort_unstable();
+    assert_eq!(callers, ["reads", "writes"], "{:#}", map["sites"]);
+    let others = map["sites"].as_array().into_iter().flatten().filter(|site| site["function"] != "fill");
+    assert!(others.clone().all(|site| site["caller"].is_null()), "{:#}", map["sites"]);
+    let output = Command::new(heaptrace()).arg("map").arg(traced.recording()).output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(text.contains("fill  two_ways.c:5, by reads  two_ways.c:10"), "{text}");
+}

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Exactness;
+use super::{Exactness, Frame};
 
 /// What of the address space was occupied when, by which site, and what of it was in memory.
 ///
@@ -52,6 +52,10 @@ pub struct MapSite {
     pub line: Option<u32>,
     /// Its module.
     pub module: Option<String>,
+    /// Where another site is the same function at the same line: the innermost frame by which its backtrace differs from
+    /// those of all such sites in the list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<Frame>,
     /// Rows and moments in which it has most bytes.
     pub cells: u64,
 }

@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
+use tracehound_api::Frame;
 use tracehound_api::heap_map::{HeapMap, MapSite};
 use tracehound_format::record::Kind;
 use tracehound_index::facts::LookFacts;
@@ -350,9 +351,31 @@ impl MapCells {
             let (function, file, line, module) = frame.map_or((None, None, None, None), |frame| {
                 (frame.function.or(frame.offset), frame.file, frame.line, frame.module)
             });
-            MapSite { id: site_handle(site), function, file, line, module, cells }
+            MapSite { id: site_handle(site), function, file, line, module, caller: None, cells }
         };
-        (order.iter().map(row).collect(), order.iter().map(|site| site.0).zip(0..).collect())
+        let mut sites: Vec<MapSite> = order.iter().map(row).collect();
+        let backtrace = |at: usize| stacks::frames(trace, symbols, trace.site_node(order[at].0).unwrap_or(0));
+        tell_apart(&mut sites, backtrace);
+        (sites, order.iter().map(|site| site.0).zip(0..).collect())
+    }
+}
+
+/// Gives sites of one function and line the frame that tells them apart.
+fn tell_apart(sites: &mut [MapSite], backtrace: impl Fn(usize) -> Vec<Frame>) {
+    let mut alike: HashMap<_, Vec<usize>> = HashMap::new();
+    for (at, site) in sites.iter().enumerate() {
+        let name = (site.function.clone(), site.file.clone(), site.line, site.module.clone());
+        alike.entry(name).or_default().push(at);
+    }
+    let is_same = |a: &Frame, b: &Frame| (&a.function, &a.offset, a.line) == (&b.function, &b.offset, b.line);
+    for group in alike.into_values().filter(|group| group.len() > 1) {
+        let backtraces: Vec<Vec<Frame>> = group.iter().map(|&at| backtrace(at)).collect();
+        for (at, own) in group.iter().zip(&backtraces) {
+            let in_common = |other: &Vec<Frame>| own.iter().zip(other).take_while(|(a, b)| is_same(a, b)).count();
+            let others = backtraces.iter().filter(|&other| !core::ptr::eq(own, other));
+            let depth = others.map(in_common).max().unwrap_or(0);
+            sites[*at].caller = own.get(depth).cloned();
+        }
     }
 }
 

@@ -1719,6 +1719,7 @@ export interface components {
         };
         /** @description A site that has most bytes somewhere. */
         MapSite: {
+            caller?: components["schemas"]["Frame"] | null;
             /**
              * Format: int64
              * @description Rows and moments in which it has most bytes.

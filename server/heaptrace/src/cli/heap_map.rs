@@ -108,9 +108,14 @@ fn cell(map: &HeapMap, row: usize, column: usize) -> char {
 
 fn who(site: &MapSite) -> String {
     let function = site.function.as_deref().unwrap_or("?");
-    match (&site.file, site.line, &site.module) {
-        (Some(file), Some(line), _) => format!("{function}  {}:{line}", file.rsplit('/').next().unwrap_or(file)),
-        (_, _, Some(module)) => format!("{function}  {module}"),
-        _ => function.into(),
-    }
+    let place = |file: &Option<String>, line: Option<u32>, module: &Option<String>| match (file, line, module) {
+        (Some(file), Some(line), _) => format!("  {}:{line}", file.rsplit('/').next().unwrap_or(file)),
+        (_, _, Some(module)) => format!("  {module}"),
+        _ => String::new(),
+    };
+    let by = site.caller.as_ref().map_or_else(String::new, |caller| {
+        let name = caller.function.as_deref().or(caller.offset.as_deref()).unwrap_or("?");
+        format!(", by {name}{}", place(&caller.file, caller.line, &caller.module))
+    });
+    format!("{function}{}{by}", place(&site.file, site.line, &site.module))
 }

@@ -145,7 +145,9 @@ function Loaded({ map }: { map: HeapMap }) {
               <span title={site.function ?? undefined}>{bareName(site.function ?? site.id, 80)}</span>
             </Button>
             <span className="muted">
-              {site.file ? `${site.file.split("/").at(-1)}${site.line == null ? "" : `:${site.line}`}` : site.module}
+              {placeOf(site)}
+              {site.caller &&
+                ` by ${bareName(site.caller.function ?? site.caller.offset ?? "?", 60)} ${placeOf(site.caller) ?? ""}`}
             </span>
           </li>
         ))}
@@ -159,6 +161,10 @@ function Loaded({ map }: { map: HeapMap }) {
     </section>
   );
 }
+
+/** The file and line, or the module. */
+const placeOf = ({ file, line, module }: Pick<HeapMap["sites"][number], "file" | "line" | "module">) =>
+  file ? `${file.split("/").at(-1)}${line == null ? "" : `:${line}`}` : module;
 
 /** The cells, a pixel each; the browser enlarges them without blurring. */
 function Picture({ map, isFound }: { map: HeapMap; isFound: readonly boolean[] | undefined }) {
