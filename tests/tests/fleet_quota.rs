@@ -24,9 +24,11 @@ fn recording_of(fleet: &Fleet, name: &str) -> PathBuf {
     let mut found = None;
     wait_for("a recording", Duration::from_secs(60), || {
         let entries = std::fs::read_dir(fleet.spool()).expect("a spool").map(|entry| entry.expect("an entry").path());
+        // It has a name before it has a header.
         let is_it = |path: &PathBuf| {
             path.extension().is_some_and(|end| end == "dat")
                 && path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
+                && path.metadata().is_ok_and(|meta| meta.len() > 0)
         };
         found = entries.into_iter().find(is_it);
         found.is_some()
