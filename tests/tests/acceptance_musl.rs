@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use tracehound_tests::attached::Program;
 use tracehound_tests::ground_truth::Case;
@@ -39,7 +40,7 @@ fn the_whole_family_and_its_edges() {
 #[ignore = "builds the library that is shipped by zig, minutes: make systems"]
 fn threads() {
     agree(&[("threads_short.c", &[]), ("threads_48.c", &[]), ("cross_free.c", &[]), ("thread_names.c", &[])]);
-    agree(&[("key_destructors.c", &[]), ("cancel.c", &[]), ("first_leaves.c", &[])]);
+    agree(&[("key_destructors.c", &[]), ("cancel.c", &[]), ("first_leaves.c", &[]), ("counts_threads.c", &[])]);
 }
 
 #[test]
@@ -48,7 +49,8 @@ fn forks_and_ends() {
     // Not fork_in_handler.c: with two threads musl's fork waits for the lock of its malloc that the handler interrupted, and
     // the recorder's thread is the second.
     agree(&[("fork_plain.c", &[]), ("fork_in_thread.c", &[]), ("fork_storm.c", &[])]);
-    agree(&[("atfork.c", &[]), ("vfork.c", &[]), ("spawn.c", &[])]);
+    agree(&[("atfork.c", &[]), ("vfork.c", &[]), ("clone_storage.c", &[]), ("spawn.c", &[])]);
+    case("atfork_allocator.c", &["5", "3"]).option("CHILDREN", "1").within(Duration::from_secs(60)).agrees();
     for end in ["exit", "_exit", "quick_exit", "pthread_exit"] {
         case("exit_with_threads.c", &[end]).agrees();
     }

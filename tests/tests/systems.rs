@@ -79,6 +79,7 @@ fn threads() {
         ("key_destructors.c", &[]),
         ("small_stacks.c", &[]),
         ("cancel.c", &[]),
+        ("counts_threads.c", &[]),
     ]);
 }
 
@@ -91,6 +92,7 @@ fn forks_and_ends() {
         ("fork_storm.c", &[]),
         ("atfork.c", &[]),
         ("vfork.c", &[]),
+        ("clone_storage.c", &[]),
         ("spawn.c", &[]),
         ("exit_with_threads.c", &["exit"]),
         ("exit_with_threads.c", &["_exit"]),
