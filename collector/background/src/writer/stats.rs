@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use tracehound_format::meta::{
-    Clock, ContextName, GaveUp, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics,
+    Clock, ContextName, GaveUp, Mark, MemoryPart, MemorySample, Meta, RecorderMemory, Remark, StackCounts, Statistics,
 };
 
 use super::chunks::BLOCK_RECORDS;
@@ -116,12 +116,23 @@ impl RecordingWriter {
             return;
         }
         self.times.sample = now;
-        self.recorder_bytes = self.own_bytes();
+        // Where this thread has to wait for a processor between the two readings, the program's threads fill the pool
+        // meanwhile: tens of MiB would be the program's.
+        const TRIES: usize = 4;
+        let mut sample = None;
+        for _ in 0..TRIES {
+            let before = self.own_bytes();
+            sample = self.memory.sample((self.facts.now)(), before);
+            self.recorder_bytes = self.own_bytes().max(before);
+            if self.recorder_bytes == before {
+                break;
+            }
+        }
         self.peak_bytes = self.peak_bytes.max(self.recorder_bytes);
-        let tick = (self.facts.now)();
-        if let Some(sample) = self.memory.sample(tick, self.recorder_bytes) {
+        if let Some(sample) = sample {
             self.rss = sample.rss;
-            self.blocks.meta(tick, &Meta::MemorySample(sample));
+            let recorder = self.recorder_bytes;
+            self.blocks.meta(sample.tick, &Meta::MemorySample(MemorySample { recorder, ..sample }));
         }
     }
 
