@@ -121,17 +121,19 @@ unsafe fn register_atfork(
         // Of a library that was loaded late, the private jemalloc asks before anything is looked up.
         next::resolve();
     }
-    // SAFETY: the caller's arguments.
-    let result = unsafe { next_atfork(prepare, parent, child, object) };
     // What is registered before ours also runs before ours in a child.
-    if result == 0 && child.is_some() && OURS_ARE_THERE.load(Ordering::Relaxed) {
-        // Counted first: a fork of another thread meanwhile waits for one that is not there, and its child has no
-        // writer's thread, instead of one that was made too early.
-        BEHIND_OTHERS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: a function that lives as long as the process.
-        if unsafe { next_atfork(None, None, Some(behind_others), core::ptr::null_mut()) } != 0 {
-            BEHIND_OTHERS.fetch_sub(1, Ordering::Relaxed);
-        }
+    let is_followed = child.is_some() && OURS_ARE_THERE.load(Ordering::Relaxed);
+    // Counted first: a fork of another thread meanwhile waits for one that is not there, and its child has no writer's
+    // thread, instead of one that was made too early.
+    BEHIND_OTHERS.fetch_add(u32::from(is_followed), Ordering::Relaxed);
+    // SAFETY: the caller's arguments; a function that lives as long as the process.
+    let (result, is_behind) = unsafe {
+        let result = next_atfork(prepare, parent, child, object);
+        let wanted = result == 0 && is_followed;
+        (result, wanted && next_atfork(None, None, Some(behind_others), core::ptr::null_mut()) == 0)
+    };
+    if is_followed && !is_behind {
+        BEHIND_OTHERS.fetch_sub(1, Ordering::Relaxed);
     }
     result
 }

@@ -28,6 +28,15 @@ struct Opened {
     read_only: Range<u64>,
 }
 
+/// What may not be recorded.
+#[derive(Clone, Copy, Default)]
+struct Missed {
+    /// There are constructors.
+    constructors: bool,
+    /// A word could not be written.
+    calls: bool,
+}
+
 /// Whether the library can be opened by a call of ours: a name without a folder is looked for where the caller's own
 /// object says, and `$ORIGIN` is the caller's folder.
 pub fn can_open(path: &CStr) -> bool {
@@ -50,7 +59,7 @@ pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int) -> *mut 
         return handle;
     }
     let errno = start::errno();
-    let mut with_constructors = false;
+    let mut missed = Missed::default();
     {
         let _internal = Internal::enter();
         for object in opened_since(before) {
@@ -62,7 +71,7 @@ pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int) -> *mut 
             }
             // SAFETY: the object is loaded and stays; `handle` is open.
             unsafe {
-                with_constructors |= bind(&object, handle);
+                bind(&object, handle, &mut missed);
                 libc::dlclose(held);
             }
         }
@@ -70,10 +79,13 @@ pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int) -> *mut 
         // SAFETY: forgets the calling thread's last error.
         unsafe { libc::dlerror() };
     }
-    if with_constructors {
-        let text = |path: &str| {
-            format!("{path} was opened with RTLD_DEEPBIND: what its constructors allocate may bypass the recorder")
-        };
+    let what = match missed {
+        Missed { calls: true, .. } => "its calls of malloc",
+        Missed { constructors: true, .. } => "what its constructors allocate",
+        Missed { .. } => "",
+    };
+    if !what.is_empty() {
+        let text = |path: &str| format!("{path} was opened with RTLD_DEEPBIND: {what} may bypass the recorder");
         // SAFETY: the program's terminated path.
         remark("deepbind", text, unsafe { CStr::from_ptr(path) });
     }
@@ -164,11 +176,11 @@ impl DynamicTables {
     }
 }
 
-/// Puts the recorder's functions where an object has the C library's. Returns whether it has constructors.
+/// Puts the recorder's functions where an object has the C library's.
 ///
 /// # Safety
 /// The object must be loaded and stay, and have been opened with `handle`.
-unsafe fn bind(object: &Opened, handle: *mut c_void) -> bool {
+unsafe fn bind(object: &Opened, handle: *mut c_void, missed: &mut Missed) {
     /// Of a word that holds an address, and of one that a call goes through.
     const KINDS: [u32; 3] = if cfg!(target_arch = "x86_64") { [1, 6, 7] } else { [257, 1025, 1026] };
     const RELOCATION_BYTES: usize = 24;
@@ -176,11 +188,14 @@ unsafe fn bind(object: &Opened, handle: *mut c_void) -> bool {
     /// Each object has one of its start code.
     const ONE: u64 = 8;
     // SAFETY: this library stays.
-    let Some(ours) = (unsafe { DynamicSymbols::of(own_code().start) }) else { return false };
+    let Some(ours) = (unsafe { DynamicSymbols::of(own_code().start) }) else {
+        missed.calls = true;
+        return;
+    };
     // SAFETY: the contract of this function.
     let tables = unsafe { DynamicTables::of(object) };
     if tables.symbols == 0 || tables.strings == 0 {
-        return false;
+        return;
     }
     for (start, bytes) in tables.relocations {
         for at in (start..start.wrapping_add(bytes)).step_by(RELOCATION_BYTES) {
@@ -201,25 +216,26 @@ unsafe fn bind(object: &Opened, handle: *mut c_void) -> bool {
             let found = unsafe { libc::dlsym(handle, name.as_ptr()) } as usize;
             if found != 0 && found == find_next(name) {
                 // SAFETY: a word that the loader fills in with this function's address.
-                unsafe { put(place, hook.address, object.read_only.contains(&place)) };
+                missed.calls |= !unsafe { put(place, hook.address, object.read_only.contains(&place)) };
             }
         }
     }
-    tables.constructor_bytes > ONE
+    missed.constructors |= tables.constructor_bytes > ONE;
 }
 
-/// Writes a word that other threads may read.
+/// Writes a word that other threads may read; false if that cannot be done.
 ///
 /// # Safety
 /// The word must be the object's, and mean an address.
-unsafe fn put(place: u64, address: u64, is_read_only: bool) {
+unsafe fn put(place: u64, address: u64, is_read_only: bool) -> bool {
     use core::sync::atomic::{AtomicU64, Ordering};
     if !place.is_multiple_of(8) || is_read_only && !sys::let_write(place, true) {
-        return;
+        return false;
     }
     // SAFETY: aligned, as all words are that the loader fills in; writable, as the caller says or by the call above.
     unsafe { (*(place as *const AtomicU64)).store(address, Ordering::Release) };
     if is_read_only {
         let _ = sys::let_write(place, false);
     }
+    true
 }
