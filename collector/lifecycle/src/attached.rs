@@ -11,7 +11,7 @@ use tracehound_format::attach::{AttachBlock, DORMANT, ENDED, PREPARED, RECORDING
 use tracehound_format::meta::EndReason;
 use tracehound_format::options::{LaunchOptions, StartMode};
 
-use super::{Beginning, capture_control, driver, prepare};
+use super::{Beginning, RESERVED_ROOM, capture_control, driver, prepare};
 use tracehound_background::output::Output;
 use tracehound_background::writer::RecordingWriter;
 use tracehound_shared::gate::{self, Internal};
@@ -27,6 +27,9 @@ use tracehound_unwind::room;
 const SETTLE_NS: u64 = 1_000_000_000;
 /// Longest wait of our thread for the release: after that the memory stays until the next attach.
 const PATIENCE_NS: u64 = 30_000_000_000;
+
+/// Addresses for the heap of all recordings; none was seen to take more than 30 MiB of them.
+const ADDRESSES: usize = 48 << 20;
 
 /// The block, while it is this process's.
 static BLOCK: AtomicPtr<AttachBlock> = AtomicPtr::new(core::ptr::null_mut());
@@ -69,6 +72,9 @@ pub fn start_attached(
     log::init(options.log);
     gate::set(gate::PASS);
     release_left();
+    if sys::memory_room() > RESERVED_ROOM {
+        heap::take_addresses(ADDRESSES);
+    }
     let options = LaunchOptions { start: StartMode::Paused, children: false, ..options };
     sys::close(BLOCK_LIST.swap(block_list.cast_unsigned(), Ordering::AcqRel).cast_signed());
     prepare(options, given, Beginning::Attached(output))?;

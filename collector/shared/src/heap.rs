@@ -3,16 +3,16 @@
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as jemalloc;
 
-// jemalloc's settings: one arena, no threads of its own, dirty pages given back soon. Hidden, so that another copy of the
-// prefixed jemalloc in the process does not take them for its own.
+// jemalloc's settings: one arena, for large blocks too, no threads of its own, dirty pages given back soon. Hidden, so that
+// another copy of the prefixed jemalloc in the process does not take them for its own.
 core::arch::global_asm!(
     ".section .rodata.tracehound_malloc_conf,\"a\",@progbits",
     "tracehound_malloc_conf_text:",
-    ".asciz \"narenas:1,background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0\"",
+    ".asciz \"narenas:1,oversize_threshold:0,background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0\"",
     ".section .data.rel.ro.tracehound_malloc_conf,\"aw\",@progbits",
     ".hidden _rjem_malloc_conf",
     ".globl _rjem_malloc_conf",
@@ -177,6 +177,24 @@ pub fn give_back() {
         let (none, purge) = (core::ptr::null_mut(), c"arena.0.purge".as_ptr());
         jemalloc::mallctl(purge, none, core::ptr::null_mut(), none, 0);
     }
+}
+
+/// Takes `bytes` of addresses in one piece, once in a process, and gives their memory back. jemalloc keeps addresses, and
+/// takes more of them when a recording happens to need more than any before: with these, recordings one after another leave
+/// the process's mappings as they were. Without them, where the kernel has none, it grows as before.
+pub fn take_addresses(bytes: usize) {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: a block of our own heap, which nobody else has seen when it is freed.
+    unsafe {
+        let block = jemalloc::mallocx(bytes, 0);
+        if !block.is_null() {
+            jemalloc::sdallocx(block, bytes, 0);
+        }
+    }
+    give_back();
 }
 
 /// Bytes that our heap may hold of the process's memory: what is allocated, a quarter more for jemalloc's size classes,
