@@ -37,13 +37,8 @@ unsafe fn is_own(stack: u64) -> bool {
     loader::own_code().contains(&caller.pc)
 }
 
-fn page_bytes() -> usize {
-    // SAFETY: getauxval reads the process's own auxiliary vector.
-    unsafe { libc::getauxval(libc::AT_PAGESZ) as usize }.max(1)
-}
-
 fn whole_pages(len: usize) -> usize {
-    len.checked_next_multiple_of(page_bytes()).unwrap_or(len)
+    len.checked_next_multiple_of(sys::page_bytes()).unwrap_or(len)
 }
 
 // Six arguments fill the registers: the caller's state goes onto the stack, below an aligned frame.

@@ -17,8 +17,7 @@ impl MemoryCounters {
     pub fn new() -> Self {
         let open = |path| sys::open_at(libc::AT_FDCWD, path, libc::O_RDONLY, 0).map_or(-1, sys::move_high);
         let (statm, rollup) = (open(c"/proc/thread-self/statm"), open(c"/proc/self/smaps_rollup"));
-        // SAFETY: getauxval reads the process's own auxiliary vector.
-        Self { statm, rollup, page_bytes: unsafe { libc::getauxval(libc::AT_PAGESZ) }.max(1) }
+        Self { statm, rollup, page_bytes: sys::page_bytes() as u64 }
     }
 
     /// Counts nothing.

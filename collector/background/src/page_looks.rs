@@ -75,8 +75,7 @@ pub struct PageLooks {
 impl PageLooks {
     /// Opens the files that looks read.
     pub fn new() -> Self {
-        // SAFETY: getauxval reads the process's own auxiliary vector.
-        let page_bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) }.max(1);
+        let page_bytes = sys::page_bytes() as u64;
         let mut looks = Self {
             probe: PageProbe::new(page_bytes),
             maps: -1,

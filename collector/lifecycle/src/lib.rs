@@ -292,8 +292,7 @@ fn process_record(
     if line.last() == Some(&0) {
         arguments.pop();
     }
-    // SAFETY: getauxval reads the process's own auxiliary vector.
-    let page_bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) } as u32;
+    let page_bytes = sys::page_bytes() as u32;
     Process {
         pid,
         parent_pid: sys::parent_id(),

@@ -213,11 +213,6 @@ pub mod program {
 
     type Ptr = *mut c_void;
 
-    fn page_bytes() -> usize {
-        // SAFETY: getauxval reads the process's own auxiliary vector.
-        unsafe { libc::getauxval(libc::AT_PAGESZ) as usize }.max(4096)
-    }
-
     fn fail(error: c_int) -> Ptr {
         // SAFETY: libc's own place for the calling thread.
         unsafe { *libc::__errno_location() = error };
@@ -303,7 +298,7 @@ pub mod program {
     /// See [`malloc`].
     pub unsafe extern "C-unwind" fn valloc(size: usize) -> Ptr {
         // SAFETY: the page size is a valid alignment.
-        unsafe { jemalloc::aligned_alloc(page_bytes(), size) }
+        unsafe { jemalloc::aligned_alloc(crate::sys::page_bytes(), size) }
     }
 
     /// `pvalloc(3)`.
@@ -311,7 +306,7 @@ pub mod program {
     /// # Safety
     /// See [`malloc`].
     pub unsafe extern "C-unwind" fn pvalloc(size: usize) -> Ptr {
-        let page = page_bytes();
+        let page = crate::sys::page_bytes();
         let Some(size) = size.checked_next_multiple_of(page) else { return fail(libc::ENOMEM) };
         // SAFETY: the page size is a valid alignment.
         unsafe { jemalloc::aligned_alloc(page, size.max(page)) }

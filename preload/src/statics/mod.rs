@@ -210,8 +210,7 @@ fn forget(detours: Vec<Prepared>) {
 /// Takes the right to write from the memory that holds the moved instructions and the long jumps.
 fn seal(detours: &[Prepared]) {
     const JUMP: u8 = 0xe9;
-    // SAFETY: getauxval reads the process's own auxiliary vector.
-    let page = unsafe { libc::getauxval(libc::AT_PAGESZ) }.max(4096);
+    let page = sys::page_bytes() as u64;
     let mut pages = Vec::new();
     for (detour, start) in detours {
         pages.push(detour.trampoline() as u64 & !(page - 1));

@@ -137,8 +137,16 @@ pub unsafe fn protect(at: *mut u8, bytes: usize, as_code: bool) {
 #[must_use = "the page may be as it was"]
 pub fn let_write(word: u64, may: bool) -> bool {
     let protection = if may { MprotectFlags::READ.union(MprotectFlags::WRITE) } else { MprotectFlags::READ };
+    let page = page_bytes() as u64;
     // SAFETY: nothing is read or written, and what could be read can be read.
-    unsafe { mm::mprotect((word & !4095) as *mut core::ffi::c_void, 4096, protection) }.is_ok()
+    unsafe { mm::mprotect((word & !(page - 1)) as *mut core::ffi::c_void, page as usize, protection) }.is_ok()
+}
+
+/// Bytes of a page, a power of two.
+pub fn page_bytes() -> usize {
+    // SAFETY: getauxval reads the process's own auxiliary vector.
+    let bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) } as usize;
+    if bytes.is_power_of_two() { bytes } else { 4096 }
 }
 
 /// Locks a range of the program's memory, and fills it unless only what is touched is to be locked. What cannot be locked

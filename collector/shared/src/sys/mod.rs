@@ -28,6 +28,7 @@ use crate::sync::system as waiting;
 pub use calls::*;
 pub use credentials::ThreadCredentials;
 pub use files::FileIdentity;
+pub use memory::page_bytes;
 pub use pages::{PAGE_FILE, PAGE_PRESENT, PAGE_SWAPPED, PAGE_ZERO, ScannedRange};
 pub use rustix::process::Resource;
 
@@ -58,6 +59,21 @@ impl fmt::Display for Errno {
             libc::ELOOP => "too many symbolic links",
             libc::EPERM => "not permitted",
             libc::EBADF => "the descriptor was closed",
+            libc::ESRCH => "no such process",
+            libc::EINTR => "interrupted by a signal",
+            libc::EAGAIN => "not available at the moment",
+            libc::EFAULT => "not an address of the process",
+            libc::EBUSY => "in use",
+            libc::EEXIST => "exists already",
+            libc::EINVAL => "an argument that the kernel does not know",
+            libc::ENODEV | libc::ENXIO => "no such device",
+            libc::EPIPE => "nobody reads the other end",
+            libc::ENOSYS => "a system call that the kernel does not have",
+            libc::ETIMEDOUT => "the time for it is over",
+            libc::ECONNREFUSED => "the connection was refused",
+            libc::ESTALE => "the file is gone from its server",
+            libc::ETXTBSY => "the file is being executed",
+            libc::EUSERS => "too many users",
             other => return write!(f, "error {other}"),
         };
         f.write_str(text)

@@ -90,8 +90,7 @@ pub fn memory_room() -> u64 {
     let mut pages = text.unwrap_or_default().split_ascii_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
     // Size, resident, shared, text, library, data.
     let (size, data) = (pages.next().unwrap_or(0), pages.nth(4).unwrap_or(0));
-    // SAFETY: getauxval reads the process's own auxiliary vector.
-    let page = unsafe { libc::getauxval(libc::AT_PAGESZ) };
+    let page = super::page_bytes() as u64;
     let left = limits.iter().zip([size, data]).map(|(limit, used)| limit.saturating_sub(used.saturating_mul(page)));
     left.min().unwrap_or(u64::MAX)
 }
