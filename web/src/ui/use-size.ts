@@ -10,7 +10,13 @@ export function useWidth(element: RefObject<HTMLElement | null>): number {
     read();
     const observer = new ResizeObserver(read);
     observer.observe(target);
-    return () => observer.disconnect();
+    // A sheet of paper is laid out once: no observer is asked in between.
+    const paper = matchMedia("print");
+    paper.addEventListener("change", read);
+    return () => {
+      observer.disconnect();
+      paper.removeEventListener("change", read);
+    };
   }, [element]);
   return width;
 }
