@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use tracehound_tests::attached::{Attach, Books, Program, attach_command, detach, is_detached, run};
+use tracehound_tests::attached::{Attach, Books, Program, attach_command, attach_cycle, detach, is_detached, run};
 use tracehound_tests::process::Running;
 use tracehound_tests::{
     compile, dump_of_each_stack, dump_with, functions, heaptrace, json, library, number, traced_command, wait_for,
@@ -218,6 +218,19 @@ fn a_process_that_cannot_be_attached_to_is_left_alone() {
     let fixed = Program::from(command, folder);
     refused(&fixed.pid(), "statically linked");
     fixed.quit();
+}
+
+/// A thread's first event calls functions of the C library; the recording's memory must be there when they return.
+#[test]
+fn a_thread_in_its_first_event_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["-O1", "-pthread", "-rdynamic"];
+    let program = Program::from(Command::new(compile("slow_memset.c", &flags)), folder);
+    let (pid, path) = (program.pid(), program.path("first.dat"));
+    for round in 0..3 {
+        attach_cycle(&pid, &path, "1ms", &[]).unwrap_or_else(|why| panic!("round {round}: {why}"));
+    }
+    program.quit();
 }
 
 #[test]

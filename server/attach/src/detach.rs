@@ -98,18 +98,16 @@ pub(crate) fn finish(target: &TargetProcess, library: &LoadedLibrary) -> Result<
 /// Takes the recording out of all threads' slots, when none is in the middle of an event; false when that does not come.
 fn forget(target: &TargetProcess, library: &LoadedLibrary, writer: u32) -> Result<bool> {
     let slots = library.slots(&target.memory);
-    // Where the recorder came with the program, more of libc's functions lead to it, and some of them wait.
+    // The recorder calls functions of libc, also before its thread has a mark: what they return to must be there.
     let objects = objects(&target.memory, &mappings(target.pid)?);
     let recorder = vec![library.object.range.clone()];
-    let is_late = library.is_late(&target.memory);
-    let mut judge = (!is_late)
-        .then(|| StackJudge::new(&target.memory, &objects, &target.libc, &target.libc_symbols, recorder, None));
+    let mut judge = StackJudge::new(&target.memory, &objects, &target.libc, &target.libc_symbols, recorder, None);
     let started = Instant::now();
     while started.elapsed() < QUIET {
         let threads = all_threads(target.pid)?;
         let own = id_outside(target.pid, writer);
         let others = || threads.iter().filter(|thread| Some(thread.tid) != own);
-        let is_out = |thread: &StoppedThread| judge.as_mut().is_none_or(|judge| !judge.is_in_forbidden(thread));
+        let is_out = |thread: &StoppedThread| !judge.is_in_forbidden(thread);
         if others().all(|thread| is_quiet(thread, &target.memory, library, slots)) && others().all(is_out) {
             let pointers: HashSet<u64> =
                 others().filter_map(|thread| Some(thread.registers()?.fs_base)).filter(|&at| at != 0).collect();
@@ -128,7 +126,7 @@ fn forget(target: &TargetProcess, library: &LoadedLibrary, writer: u32) -> Resul
     Ok(false)
 }
 
-/// Whether a thread is neither in the recorder's code nor in an event.
+/// Whether a thread is neither in the recorder's code nor in an event, by its registers and its slot.
 fn is_quiet(thread: &StoppedThread, memory: &ProcessMemory, library: &LoadedLibrary, slots: SlotLayout) -> bool {
     let Some(registers) = thread.registers() else { return true };
     if library.object.has_code_at(registers.rip) {
