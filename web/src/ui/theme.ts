@@ -1,4 +1,4 @@
-// Light or dark: the system's wish, unless the user chose.
+// Light or dark: the system's wish, unless the user chose. Paper is light.
 import { useSyncExternalStore } from "react";
 import type { Theme } from "../lib/colors.ts";
 
@@ -15,7 +15,14 @@ function chosen(): Theme | undefined {
   }
 }
 
-let current: Theme = chosen() ?? (systemDark.matches ? "dark" : "light");
+const paper = window.matchMedia("print");
+
+function wanted(): Theme {
+  if (paper.matches) return "light";
+  return chosen() ?? (systemDark.matches ? "dark" : "light");
+}
+
+let current: Theme = wanted();
 
 function apply(theme: Theme): void {
   current = theme;
@@ -24,7 +31,7 @@ function apply(theme: Theme): void {
 }
 
 apply(current);
-systemDark.addEventListener("change", () => apply(chosen() ?? (systemDark.matches ? "dark" : "light")));
+for (const wish of [systemDark, paper]) wish.addEventListener("change", () => apply(wanted()));
 
 export function toggleTheme(): void {
   const next = current === "light" ? "dark" : "light";

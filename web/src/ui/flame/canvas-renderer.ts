@@ -182,6 +182,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   }
 
   function draw(): void {
+    if (asked !== undefined) cancelAnimationFrame(asked);
     asked = undefined;
     fitStage();
     const glides = pictures.turn();
@@ -364,6 +365,13 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   resizing.observe(host);
   // Another screen, another zoom of the browser: more or fewer pixels for the same size.
   window.addEventListener("resize", onResize);
+  const onPaper = () => {
+    onResize();
+    // A sheet is laid out now, and has no next picture. The theme of paper comes first.
+    if (paper.matches) queueMicrotask(draw);
+  };
+  const paper = window.matchMedia("print");
+  paper.addEventListener("change", onPaper);
 
   return {
     render(root, zoom, nextLook, nextMarks) {
@@ -460,6 +468,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       tree.destroy();
       resizing.disconnect();
       window.removeEventListener("resize", onResize);
+      paper.removeEventListener("change", onPaper);
       host.removeEventListener("scroll", onScroll);
       host.removeEventListener("focus", onFocus);
       host.removeEventListener("blur", onFocus);
