@@ -3,16 +3,20 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "../../preload/include/tracehound.h"
 
+static sem_t has_worked;
+
 static void *works(void *unused) {
   pthread_setname_np(pthread_self(), "latecomer");
   void *block = malloc(4321);
   __asm__ volatile("" ::"r"(block) : "memory");
+  sem_post(&has_worked);
   usleep(400000);
   return unused;
 }
@@ -27,16 +31,16 @@ int main(int argc, char **argv) {
   void *block = work();
   __asm__ volatile("" ::"r"(block) : "memory");
   pthread_t thread;
-  if (pthread_create(&thread, NULL, works, NULL))
+  // On a busy machine it may begin late.
+  if (sem_init(&has_worked, 0, 0) || pthread_create(&thread, NULL, works, NULL) || sem_wait(&has_worked))
     return 2;
-  usleep(1000);
   tracehound_context_name(7, "GET /items");
   tracehound_context_set(7);
   block = malloc(5432);
   __asm__ volatile("" ::"r"(block) : "memory");
   tracehound_mark("just before");
   // The recorder writes everything every 200 ms, what names events within some.
-  usleep(60000);
+  usleep(100000);
   kill(getpid(), SIGKILL);
   return 0;
 }
