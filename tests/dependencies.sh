@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Holds the dependencies to deny.toml: licences, second versions, sources; and to the lists of known vulnerabilities of
-# RustSec and npm, where these can be reached. Where they cannot, it says so and goes on.
+# Holds the dependencies to deny.toml: licences, second versions, sources; fuzz/Cargo.lock to what the fuzz targets need;
+# and all to the lists of known vulnerabilities of RustSec and npm, where these can be reached. Where they cannot, it says
+# so and goes on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$(tests/kept-folder.sh tools tests/dependencies.sh)
@@ -15,6 +16,10 @@ fi
 flock -u 9
 export PATH="$tools/bin:$PATH"
 cargo deny --log-level warn check --hide-inclusion-graph bans licenses sources
+cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null || {
+    echo "fuzz/Cargo.lock is not what its crates need: run cargo update --workspace in fuzz" >&2
+    exit 1
+}
 
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
