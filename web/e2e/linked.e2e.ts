@@ -68,6 +68,8 @@ test.runIf(real)("a file outside of the allowed folders is refused in words", as
 test.runIf(real)("a sandwich: callers above, callees below, both the server's; it can be left by keys", async () => {
   const page = await open(`/r/${shop}/flamegraph?metric=allocated&thread=2`);
   await settled(page);
+  const fillIn = (part: string) => page.locator(`${part} .frame[data-function="format_line"]`).first();
+  const fill = await fillIn(".flame-chart").getAttribute("data-fill");
   await page.locator(".flame-chart").focus();
   const name = async () => page.locator(".details-name").first().textContent();
   for (let i = 0; i < 12 && (await name()) !== "session"; i += 1) await page.keyboard.press("ArrowDown");
@@ -86,6 +88,8 @@ test.runIf(real)("a sandwich: callers above, callees below, both the server's; i
   expect(Number(total?.replace(/[^\d]/g, ""))).toBe(whole.total);
   expect(await half("callers").textContent()).toContain("start_thread");
   expect(await half("callees").textContent()).toContain("format_line");
+  // Coloured as the whole graph is: shop is one module, and its graph is by file or function.
+  expect(await fillIn("[data-side=callees]").getAttribute("data-fill")).toBe(fill);
   await half("callees").locator(".flame-chart").focus();
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("Shift+F10");

@@ -9,9 +9,10 @@ import { formatPercent, formatValue } from "../../lib/format.ts";
 import { identityOf, isChosen, nameIn, patternOf } from "../../lib/identity.ts";
 import { shortName } from "../../lib/names.ts";
 import { plainTypes } from "../../lib/plain-types.ts";
+import type { ColorGroup } from "../../lib/search-params.ts";
 import { Button } from "../../ui/controls.tsx";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
-import { colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
+import { colorOf, descriptionOf, groupingLike } from "../../ui/flame/coloring.ts";
 import { useHoverStore } from "../../ui/flame/hover-store.ts";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
@@ -19,11 +20,12 @@ import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { useWidth } from "../../ui/use-size.ts";
 import { HoverDetails, HoverTip } from "./hover.tsx";
+import { treeOf } from "./trees.ts";
 
 const LIMITS = { min_px: 0.5, max_nodes: 5000 } as const;
 
 export function Sandwich({ of: chosen }: { of: string }) {
-  const { search, subject, go } = usePage();
+  const { search, subject, go, recording } = usePage();
   const request = useRequest();
   const host = useRef<HTMLDivElement>(null);
   const width = useWidth(host);
@@ -44,6 +46,10 @@ export function Sandwich({ of: chosen }: { of: string }) {
     ...documentQuery(subject, "flamegraph", { ...shared, focus: pattern }),
     enabled: width > 0,
   });
+  // One choice for both halves, so that a module or file has one colour above and below.
+  const part = callees.data && treeOf(callees.data)?.top;
+  const by = part && groupingLike(recording.id, part, search.color);
+  const half = { chosen, by, width };
   return (
     <div ref={host} className="flame-view">
       <div className="flame-bar">
@@ -60,10 +66,10 @@ export function Sandwich({ of: chosen }: { of: string }) {
         )}
       </div>
       <Answer query={callers} what="the callers">
-        {(document) => <Half key="callers" document={document} chosen={chosen} side="callers" width={width} />}
+        {(document) => <Half key="callers" document={document} side="callers" {...half} />}
       </Answer>
       <Answer query={callees} what="the callees">
-        {(document) => <Half key="callees" document={document} chosen={chosen} side="callees" width={width} />}
+        {(document) => <Half key="callees" document={document} side="callees" {...half} />}
       </Answer>
     </div>
   );
@@ -73,10 +79,11 @@ interface HalfProps {
   document: Flamegraph;
   chosen: string;
   side: "callers" | "callees";
+  by: ColorGroup | undefined;
   width: number;
 }
 
-function Half({ document, chosen, side, width }: HalfProps) {
+function Half({ document, chosen, side, by, width }: HalfProps) {
   const { go } = usePage();
   const openMenu = useMenu();
   const functionMenu = useFunctionMenu();
@@ -92,7 +99,10 @@ function Half({ document, chosen, side, width }: HalfProps) {
     return whole.children.length === 1 && only ? asRoot(only) : whole;
   }, [document, chosen, side]);
   const byRow = useMemo(() => new Map(tree ? [...everyNode(tree)].map((node) => [node.row, node]) : []), [tree]);
-  const paint = useMemo(() => (theme: Theme) => (tree ? colorOf(tree, document, theme) : () => ""), [tree, document]);
+  const paint = useMemo(
+    () => (theme: Theme) => (tree ? colorOf(tree, document, theme, by) : () => ""),
+    [tree, document, by],
+  );
   const describe = useMemo(() => descriptionOf(document), [document]);
   if (!tree || tree.weight === 0) {
     return (
