@@ -491,6 +491,7 @@ fn wrappers_and_nameless_code_are_not_who_allocated() {
     };
     assert_eq!(row(10139)["function"], "asks_wrapper");
     assert_eq!(row(10007)["function"], "only_here");
+    assert_eq!(row(10139)["called_from"], "main");
     let site = server.get(&format!("sites/{}", row(10139)["id"].as_str().expect("an id")));
     let flags: Vec<(&str, bool)> = list(&site["stack"])
         .iter()
@@ -515,6 +516,10 @@ fn wrappers_and_nameless_code_are_not_who_allocated() {
     let main = list(&rows["rows"]).iter().find(|row| row["name"] == "main").unwrap_or_else(|| panic!("{rows}"));
     // Without debug information what is inlined into main is main's, too.
     assert_eq!(main["flat"], 10139 + 1 + 10009 + 10133);
+    // What calls main is a library, which says nothing.
+    let sites = server.get("sites?limit=100");
+    let of_main: Vec<&Value> = list(&sites["sites"]).iter().filter(|row| row["function"] == "main").collect();
+    assert!(!of_main.is_empty() && of_main.iter().all(|row| row["called_from"].is_null()), "{of_main:?}");
     let nameless = list(&rows["rows"]).iter().filter(|row| row["name"].as_str().is_some_and(|n| n.starts_with("0x")));
     assert_eq!(nameless.count(), 0, "{rows}");
 }

@@ -41,7 +41,7 @@ pub struct SiteRow {
     pub module: Option<String>,
     /// Where that frame is in the file of its module, `0x…`, if it has no function.
     pub offset: Option<String>,
-    /// The function that called it, or the offset of its frame.
+    /// The nearest function above it that is no library's, or the offset of its frame.
     pub called_from: Option<String>,
     /// Allocated in the window.
     pub allocated: Amount,

@@ -76,7 +76,8 @@ pub fn allocated_by(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) ->
     own_frames::of_one(trace, symbols, node).map(|own| own.texts(trace, symbols))
 }
 
-/// What [`allocated_by`] gives, and the frame that called it.
+/// What [`allocated_by`] gives, and the nearest function above it that is no library's: what calls the program's outermost
+/// function is the library that started it, and says nothing.
 #[must_use]
 pub fn allocator_and_caller(
     trace: &Trace,
@@ -87,8 +88,6 @@ pub fn allocator_and_caller(
     let mut kinds = Vec::new();
     let mut program = None;
     let mut some = Vec::new();
-    // What only passes calls on between two functions says less than who called it.
-    let mut passed = None;
     for location in trace.shown_stack(symbols, node).filter_map(|node| trace.node_location(node)) {
         some.clear();
         symbols.frames(trace, location, &mut some);
@@ -98,15 +97,10 @@ pub fn allocator_and_caller(
             if let Some(at) = program {
                 // A function that calls itself, or whose part was split off, says nothing new.
                 let by: &(SymbolFrame, u64) = &levels[at];
-                if by.0.function != level.function || function.name.is_none() {
-                    let passes_on = matches!(function.kind, CodeKind::Wrapper | CodeKind::Runtime);
-                    let caller = frame_of(trace, symbols, level, pc, function);
-                    if passes_on {
-                        passed.get_or_insert(caller);
-                        continue;
-                    }
+                let is_same = by.0.function == level.function && function.name.is_some();
+                if !is_same && !function.kind.is_library() {
                     let own = Frame { library: false, ..frame(trace, symbols, &by.0, by.1) };
-                    return (Some(own), Some(caller));
+                    return (Some(own), Some(frame_of(trace, symbols, level, pc, function)));
                 }
                 continue;
             }
@@ -115,11 +109,14 @@ pub fn allocator_and_caller(
             program = (function.kind == CodeKind::Program).then(|| levels.len() - 1);
         }
     }
-    let found = program_frame(kinds);
+    let found = program_frame(kinds.iter().copied());
     let at = found.unwrap_or(0);
     let own = levels.get(at).map(|(level, pc)| frame(trace, symbols, level, *pc));
     let own = own.map(|own| Frame { library: own.library && found.is_none(), ..own });
-    let same = |level: &SymbolFrame| levels.get(at).is_some_and(|by| by.0.function == level.function);
-    let caller = levels.iter().skip(at + 1).find(|(level, _)| !same(level));
-    (own, caller.map(|(level, pc)| frame(trace, symbols, level, *pc)).or(passed))
+    let is_same = |level: &SymbolFrame| levels.get(at).is_some_and(|by| by.0.function == level.function);
+    let caller = levels.iter().zip(&kinds).skip(at + 1).find(|&((level, _), kind)| {
+        // Where all of a stack is of libraries, the next of them is what there is to say.
+        !is_same(level) && (found.is_none() || !kind.is_library())
+    });
+    (own, caller.map(|((level, pc), _)| frame(trace, symbols, level, *pc)))
 }

@@ -204,7 +204,7 @@ pub const SITES: SqlTable = SqlTable {
         text("file", "source file of the call"),
         integer("line", "line of the call"),
         text("module", "file name of the module"),
-        text("called_from", "the function above it"),
+        text("called_from", "the nearest function above it that is no library's"),
         integer("allocated_bytes", "allocated in the window"),
         integer("allocated_count", "blocks of them"),
         integer("freed_bytes", "freed in the window"),

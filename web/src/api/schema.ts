@@ -2611,7 +2611,7 @@ export interface components {
             allocated: components["schemas"]["Amount"];
             /** @description Live at the moment of the peak. */
             at_peak: components["schemas"]["Amount"];
-            /** @description The function that called it, or the offset of its frame. */
+            /** @description The nearest function above it that is no library's, or the offset of its frame. */
             called_from?: string | null;
             /** @description Source file of that function's frame. */
             file?: string | null;

@@ -23,7 +23,10 @@ export function stackText(stack: readonly Frame[]): string {
     .join("\n");
 }
 
-/** Who allocated and who called that: from the frame that the server calls the program's function, else the innermost. */
+/**
+ * Who allocated and who called that: from the frame that the server calls the program's function, else the innermost.
+ * What calls the program's outermost function is the library that started it, and says nothing.
+ */
 export function allocatedBy(stack: readonly Frame[]): { by: Frame | undefined; from: Frame | undefined } {
   const own = Math.max(
     0,
@@ -31,7 +34,9 @@ export function allocatedBy(stack: readonly Frame[]): { by: Frame | undefined; f
   );
   const by = stack[own];
   // A function that calls itself, or whose part was split off, says nothing new.
-  const from = stack.slice(own + 1).find((frame) => frame.function === null || frame.function !== by?.function);
+  const says = (frame: Frame) =>
+    (frame.function === null || frame.function !== by?.function) && (by?.library || !frame.library);
+  const from = stack.slice(own + 1).find(says);
   return { by, from };
 }
 

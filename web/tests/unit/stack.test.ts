@@ -21,6 +21,14 @@ test("who allocated is the innermost function of the program, not of its standar
   ]);
 });
 
+test("who called is a function of the program, too, and nobody where a library started it", () => {
+  const invoke = frame("std::__invoke", "/rustc/5980/library/std/src/panicking.rs", "leak");
+  const worker = frame("leak::worker", "src/leak.rs", "leak");
+  const main = frame("leak::main", "src/leak.rs", "leak");
+  expect(callerName([worker, invoke, main])).toBe("leak::main");
+  expect(callerName([worker, worker, invoke])).toBe("");
+});
+
 test("where all of a stack is of libraries, the innermost function is named", () => {
   const stack = [frame("__strdup", null, "libc.so.6"), frame("operator new", null, "libstdc++.so.6")];
   expect(allocatedBy(stack).by).toBe(stack[0]);

@@ -4,7 +4,7 @@ import { formatBytes, formatCount, formatDuration, formatInstant, plural, senten
 import type { Named } from "../../lib/identity.ts";
 import { bareName, location, placedName, shortName } from "../../lib/names.ts";
 import { plainTypes } from "../../lib/plain-types.ts";
-import { callerName } from "../../lib/stack.ts";
+import { allocatorPlace, callerName } from "../../lib/stack.ts";
 import { bytesColumn, countColumn, functionColumn, placeColumn, shareColumn } from "../../ui/columns.tsx";
 import type { Column } from "../../ui/data-table.tsx";
 import { usePage } from "../../ui/page.ts";
@@ -66,7 +66,7 @@ export function functionColumnsFor(leaks: Leaks): Column<LeakFunction>[] {
         id: "place",
         header: "Source",
         definition: "Source line of the largest site, else the module",
-        width: "minmax(96px, 1.2fr)",
+        width: "minmax(120px, 2fr)",
       },
       (row) => location(row.file, row.line) ?? row.module,
     ),
@@ -129,9 +129,7 @@ export function ChosenFunction({ row, leaks }: { row: LeakFunction; leaks: Leaks
                 <button type="button" className="link" onClick={() => go({ site: site.id }, { view: "sites" })}>
                   {site.id}
                 </button>{" "}
-                <span className="mono muted" title={callerName(site.stack)}>
-                  ← {bareName(callerName(site.stack), 60)}
-                </span>
+                <Caller name={callerName(site.stack)} place={allocatorPlace(site.stack)} />
               </td>
             </tr>
           ))}
@@ -144,5 +142,15 @@ export function ChosenFunction({ row, leaks }: { row: LeakFunction; leaks: Leaks
         </>
       )}
     </aside>
+  );
+}
+
+/** What tells the sites of one function apart: who called it, else where in it they are. */
+function Caller({ name, place }: { name: string; place: string | undefined }) {
+  if (name === "") return <span className="mono muted">{place}</span>;
+  return (
+    <span className="mono muted" title={name}>
+      ← {bareName(name, 60)}
+    </span>
   );
 }

@@ -411,7 +411,7 @@ function columnsFor(leaks: Leaks): Column<LeakSite>[] {
       ),
     },
     placeColumn(
-      { id: "place", header: "Source", definition: "Source line, else the module", width: "minmax(96px, 1.1fr)" },
+      { id: "place", header: "Source", definition: "Source line, else the module", width: "minmax(120px, 1.4fr)" },
       (site) => allocatorPlace(site.stack),
     ),
     {

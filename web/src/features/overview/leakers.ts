@@ -3,7 +3,7 @@ import type { Leaks, Verdict } from "../../api/types.ts";
 import { identityOf } from "../../lib/identity.ts";
 import { bareName, placedName } from "../../lib/names.ts";
 import type { PageSearch } from "../../lib/search-params.ts";
-import { allocatedBy, allocatorLabel, frameTitle } from "../../lib/stack.ts";
+import { allocatedBy, allocatorLabel, allocatorPlace, frameTitle } from "../../lib/stack.ts";
 
 /** What leaks, as one row a function; a server without such rows has sites. */
 export interface Leaker {
@@ -61,8 +61,10 @@ function coveredSites(leaks: Leaks): Leaker[] {
   for (const site of leaks.sites) {
     if (degreeOf(site.verdict) === 0 || (degree.get(site.id) ?? 2) > 0) continue;
     const { from } = allocatedBy(site.stack);
-    const caller = from ? `${placedName(bareName(frameTitle(from), 80), from.file)} → ` : "";
-    const name = `${caller}${allocatorLabel(site.stack, site.id)}`;
+    const label = allocatorLabel(site.stack, site.id);
+    const place = allocatorPlace(site.stack);
+    const caller = from && placedName(bareName(frameTitle(from), 80), from.file);
+    const name = caller ? `${caller} → ${label}` : place ? `${label} at ${place}` : label;
     const { bytes, count, verdict, last_ns: lastNs } = site;
     const key = `${degreeOf(verdict)} ${name}`;
     const known = found.get(key);

@@ -219,7 +219,7 @@ const COLUMNS: Column<SiteRow>[] = [
     ),
   },
   placeColumn(
-    { id: "source", header: "Source", definition: "Source line, else the module", width: "minmax(100px, 1fr)" },
+    { id: "source", header: "Source", definition: "Source line, else the module", width: "minmax(130px, 1.5fr)" },
     (site) => location(site.file, site.line) ?? site.module,
   ),
 ];
