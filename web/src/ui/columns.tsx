@@ -38,5 +38,16 @@ export function functionColumn<Row>(
 
 /** A source line, or whatever says where something is. */
 export function placeColumn<Row>(head: ColumnHead, place: (row: Row) => string | null | undefined): Column<Row> {
-  return { ...head, value: (row) => place(row) ?? "", cell: (row) => <span className="muted">{place(row)}</span> };
+  return { ...head, value: (row) => place(row) ?? "", cell: (row) => <Place text={place(row) ?? ""} /> };
+}
+
+/** A source line. Where it does not fit the name of its file is cut, and not the number of the line. */
+export function Place({ text, title = text }: { text: string; title?: string }) {
+  const line = /:\d+$/.exec(text)?.[0] ?? "";
+  return (
+    <span className="muted place" title={title}>
+      <span>{text.slice(0, text.length - line.length)}</span>
+      {line}
+    </span>
+  );
 }

@@ -9,7 +9,7 @@ import { exactly, moduleNamed, readPattern, serverPattern } from "../../lib/patt
 import { GROUPS, type GroupName } from "../../lib/search-params.ts";
 import { writeKeys } from "../../lib/sorting.ts";
 import { functionsStatement } from "../../lib/sql-statements.ts";
-import { shareColumn } from "../../ui/columns.tsx";
+import { Place, shareColumn } from "../../ui/columns.tsx";
 import { Button, Select } from "../../ui/controls.tsx";
 import { CopySql } from "../../ui/copy-sql.tsx";
 import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
@@ -290,11 +290,7 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
         definition: "Source file and line, where debug information has them",
         width: "minmax(120px, 1fr)",
         value: (row) => location(row.file, row.line) ?? "",
-        cell: (row) => (
-          <span className="muted" title={row.file ?? undefined}>
-            {location(row.file, row.line)}
-          </span>
-        ),
+        cell: (row) => <Place text={location(row.file, row.line) ?? ""} title={row.file ?? undefined} />,
       },
     );
   }
