@@ -100,3 +100,32 @@ test.runIf(real)("the canvas has the colours of the frames", async () => {
     expect(colours).toBeGreaterThan(3);
   });
 });
+
+test.each(["flamegraph?metric=allocated", "memory"])("%s is printed light, as wide as a sheet", async (view) => {
+  await inFirefox(`/r/${shop}/${view}`, { theme: "dark", width: 1440 }, async (page) => {
+    // Firefox copies the page when the event is over: what is there then is on the sheet.
+    await page.evaluate(() => {
+      const faults: string[] = ["was not printed"];
+      Object.assign(window, { faults });
+      window.addEventListener("beforeprint", () => {
+        faults.length = 0;
+        if (document.documentElement.dataset["theme"] !== "light") faults.push("the sheet is dark");
+        const canvases = [...document.querySelectorAll<HTMLCanvasElement>(".flame-frames, .time-chart canvas")];
+        if (canvases.length < 2) faults.push(`${canvases.length} canvases`);
+        for (const canvas of canvases) {
+          const name = canvas.className || "chart";
+          const width = canvas.width / devicePixelRatio;
+          if (width > 718) faults.push(`${name} is ${width} pixels wide`);
+          const drawn = canvas.getContext("2d")?.getImageData(0, 0, canvas.width, canvas.height).data;
+          const colors = new Set(new Uint32Array(drawn?.buffer ?? new ArrayBuffer()));
+          if (colors.size < 20) faults.push(`${name} shows ${colors.size} colours`);
+        }
+      });
+    });
+    await page.pdf({ format: "A4" });
+    expect(await page.evaluate(() => (window as unknown as { faults: string[] }).faults)).toEqual([]);
+    // Afterwards the screen is as it was.
+    await page.waitForFunction(() => document.documentElement.dataset["theme"] === "dark");
+    await page.waitForFunction(() => [...document.querySelectorAll("canvas")].some((one) => one.clientWidth > 1000));
+  });
+});

@@ -1,4 +1,5 @@
 // Where the marks of an axis stand, and what is written there.
+import { formatInstant } from "./format.ts";
 
 /** Axis marks at round numbers, of binary units for bytes; about `wanted` of them, and one above zero at least. */
 export function roundSplits(min: number, max: number, base: 1000 | 1024, wanted: number): number[] {
@@ -23,6 +24,12 @@ export function tickResolution(step: number): number {
   let resolution = 10 ** Math.floor(Math.log10(step));
   for (let i = 0; i < 3 && Math.abs(step / resolution - Math.round(step / resolution)) > 1e-6; i += 1) resolution /= 10;
   return resolution;
+}
+
+/** What is written at marks of a time axis, in seconds: as fine as the step between them, of which one may be seen. */
+export function instantLabels(seconds: readonly number[], step: number): string[] {
+  const largest = (seconds.at(-1) ?? 1) * 1e9;
+  return seconds.map((at) => formatInstant(at * 1e9, tickResolution(step * 1e9), largest));
 }
 
 /** A mark without trailing zeros: `40.0 MiB` → `40 MiB`. */

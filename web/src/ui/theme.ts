@@ -1,6 +1,7 @@
 // Light or dark: the system's wish, unless the user chose. Paper is light.
 import { useSyncExternalStore } from "react";
 import type { Theme } from "../lib/colors.ts";
+import { isPaper, listenForPaper } from "./paper.ts";
 
 const KEY = "heaptrace.theme";
 const listeners = new Set<() => void>();
@@ -15,10 +16,8 @@ function chosen(): Theme | undefined {
   }
 }
 
-const paper = window.matchMedia("print");
-
 function wanted(): Theme {
-  if (paper.matches) return "light";
+  if (isPaper()) return "light";
   return chosen() ?? (systemDark.matches ? "dark" : "light");
 }
 
@@ -31,7 +30,8 @@ function apply(theme: Theme): void {
 }
 
 apply(current);
-for (const wish of [systemDark, paper]) wish.addEventListener("change", () => apply(wanted()));
+systemDark.addEventListener("change", () => apply(wanted()));
+listenForPaper(() => apply(wanted()));
 
 export function toggleTheme(): void {
   const next = current === "light" ? "dark" : "light";

@@ -2,9 +2,10 @@
 import { useLayoutEffect, useMemo, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { formatBytes, formatInstant, formatShortCount } from "../lib/format.ts";
-import { roundSplits, tickResolution, trimZeros } from "../lib/ticks.ts";
+import { formatBytes, formatShortCount } from "../lib/format.ts";
+import { instantLabels, roundSplits, trimZeros } from "../lib/ticks.ts";
 import type { Window } from "../lib/time.ts";
+import { paintForPaper } from "./paper.ts";
 import { token, useTheme } from "./theme.ts";
 
 /** Space left of the plot for the value axis, so that charts above one another line up. */
@@ -81,6 +82,9 @@ export function TimeChart({ t, curves, shown, width, height, unit, withTimeAxis,
     if (width > 0) plot.current?.setSize({ width, height });
   }, [width, height]);
 
+  // What is to be drawn waits for a microtask, or for the end of a batch.
+  useLayoutEffect(() => paintForPaper(() => plot.current?.batch(() => {})), []);
+
   useLayoutEffect(() => {
     const chart = plot.current;
     if (!chart) return;
@@ -123,11 +127,7 @@ function options({ curves, shown, width, height, unit, withTimeAxis, top }: Time
         size: 20,
         gap: 3,
         space: 80,
-        values: (_, splits) => {
-          const step = (splits[1] ?? 1) - (splits[0] ?? 0);
-          const largest = (splits.at(-1) ?? 1) * 1e9;
-          return splits.map((seconds) => formatInstant(seconds * 1e9, tickResolution(step * 1e9), largest));
-        },
+        values: (_, splits, __, ___, step) => instantLabels(splits, step),
       },
       {
         ...axis,

@@ -1,17 +1,7 @@
-// Whether the page is laid out for paper.
+// Whether the page is laid out for paper, for components.
 import { useSyncExternalStore } from "react";
+import { isPaper, listenForPaper } from "./paper.ts";
 
-function subscribe(changed: () => void): () => void {
-  const paper = matchMedia("print");
-  paper.addEventListener("change", changed);
-  return () => paper.removeEventListener("change", changed);
-}
-
-/** True from the moment at which the browser prints until it has; known before boxes are measured for paper. */
 export function usePrinting(): boolean {
-  return useSyncExternalStore(
-    subscribe,
-    () => matchMedia("print").matches,
-    () => false,
-  );
+  return useSyncExternalStore(listenForPaper, isPaper, () => false);
 }

@@ -1,5 +1,6 @@
 // The size of an element as it is laid out.
 import { type RefObject, useLayoutEffect, useState, useSyncExternalStore } from "react";
+import { listenForPaper } from "./paper.ts";
 
 export function useWidth(element: RefObject<HTMLElement | null>): number {
   const [width, setWidth] = useState(0);
@@ -11,11 +12,10 @@ export function useWidth(element: RefObject<HTMLElement | null>): number {
     const observer = new ResizeObserver(read);
     observer.observe(target);
     // A sheet of paper is laid out once: no observer is asked in between.
-    const paper = matchMedia("print");
-    paper.addEventListener("change", read);
+    const deafen = listenForPaper(read);
     return () => {
       observer.disconnect();
-      paper.removeEventListener("change", read);
+      deafen();
     };
   }, [element]);
   return width;

@@ -12,7 +12,7 @@ import {
   windowText,
 } from "../../src/features/timeline/layout.ts";
 import { buildTracks } from "../../src/features/timeline/tracks.ts";
-import { roundSplits, tickResolution, trimZeros } from "../../src/lib/ticks.ts";
+import { instantLabels, roundSplits, tickResolution, trimZeros } from "../../src/lib/ticks.ts";
 import { typicalRecording } from "../mock-api/recording.ts";
 import { timeline } from "../mock-api/timeline.ts";
 
@@ -141,4 +141,9 @@ test("marks are written as finely as they lie, and no finer", () => {
     "100 B",
     "0.2",
   ]);
+});
+
+test("the only mark of a time axis is written as finely as the axis steps", () => {
+  expect(instantLabels([1.00000006], 1)).toEqual(["1 s"]);
+  expect(instantLabels([0.5, 1, 1.5], 0.5)).toEqual(["0.5 s", "1.0 s", "1.5 s"]);
 });

@@ -7,6 +7,7 @@ import type { FlameFrame } from "../../api/types.ts";
 import type { Theme } from "../../lib/colors.ts";
 import { type FlameNode, nodeById } from "../../lib/flame-tree.ts";
 import { isChosen } from "../../lib/identity.ts";
+import { isPaper, listenForPaper, paintForPaper } from "../paper.ts";
 import { themeNow } from "../theme.ts";
 import { AccessibleTree } from "./accessible-tree.ts";
 import { TextFitter } from "./box-text.ts";
@@ -368,10 +369,9 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   const onPaper = () => {
     onResize();
     // A sheet is laid out now, and has no next picture. The theme of paper comes first.
-    if (paper.matches) queueMicrotask(draw);
+    if (isPaper()) queueMicrotask(draw);
   };
-  const paper = window.matchMedia("print");
-  paper.addEventListener("change", onPaper);
+  const deafenPaper = [listenForPaper(onPaper), paintForPaper(draw)];
 
   return {
     render(root, zoom, nextLook, nextMarks) {
@@ -468,7 +468,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       tree.destroy();
       resizing.disconnect();
       window.removeEventListener("resize", onResize);
-      paper.removeEventListener("change", onPaper);
+      for (const deafen of deafenPaper) deafen();
       host.removeEventListener("scroll", onScroll);
       host.removeEventListener("focus", onFocus);
       host.removeEventListener("blur", onFocus);
