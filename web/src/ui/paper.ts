@@ -1,23 +1,22 @@
 // Whether the page is laid out for paper, and word of it at the moment at which it is.
 import { flushSync } from "react-dom";
 
-const media = window.matchMedia("print");
-/** Firefox copies the page after `beforeprint` and lays the copy out for paper: no script sees it. */
-const isCopied = CSS.supports("-moz-appearance", "none");
-/** What is drawn for that copy is as wide as A4 between its margins: Firefox does not say which paper it is. */
+/** What is drawn for Firefox's copy is as wide as A4 between its margins: it does not say which paper it is. */
 const SHEET = "718px";
 
+let watching = false;
 let copying = false;
 const listeners = new Set<() => void>();
 const painters = new Set<() => void>();
 
 /** True from the moment at which the browser prints until it has; known before boxes are measured for paper. */
 export function isPaper(): boolean {
-  return media.matches || copying;
+  return matchMedia("print").matches || copying;
 }
 
 /** Calls `changed` before the page is laid out for paper, and after; the listeners of before are called first. */
 export function listenForPaper(changed: () => void): () => void {
+  watch();
   listeners.add(changed);
   return () => listeners.delete(changed);
 }
@@ -40,8 +39,12 @@ function copy(next: boolean): void {
   for (const paint of [...painters]) paint();
 }
 
-media.addEventListener("change", tell);
-if (isCopied) {
+function watch(): void {
+  if (watching) return;
+  watching = true;
+  matchMedia("print").addEventListener("change", tell);
+  // Firefox copies the page after `beforeprint` and lays the copy out for paper: no script sees it.
+  if (!("mozInnerScreenX" in window)) return;
   window.addEventListener("beforeprint", () => copy(true));
   window.addEventListener("afterprint", () => copy(false));
 }
