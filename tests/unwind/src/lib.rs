@@ -24,6 +24,16 @@ fn tree() -> &'static CallTree {
 }
 
 /// What a thread needs to take backtraces: reached as the recorder reaches its own, by two instructions.
+/// As the recorder does before its first event: threads that come while one of them does this would know no object, and
+/// leave rules for code without unwind information in the shared cache.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    tracehound_unwind::init();
+}
+
 struct Thread {
     unwinder: Cell<*mut Unwinder>,
     busy: Cell<bool>,
