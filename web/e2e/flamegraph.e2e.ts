@@ -66,11 +66,14 @@ test("a click zooms; back and forward, Backspace, the way up", async () => {
   await settled(page);
   await expect.poll(width).toBeCloseTo(await chartWidth(), 0);
   await page.locator(".flame-chart").focus();
-  await page.keyboard.press("Backspace");
+  // One right behind the other: the address of the first step comes with the next picture, and must not undo the second.
+  await page.evaluate(() => {
+    for (const key of ["Backspace", "Escape"])
+      document.activeElement?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+  });
+  await page.waitForTimeout(300);
   await settled(page);
-  await page.keyboard.press("Escape");
-  await settled(page);
-  await expect.poll(() => searchOf(page).root).toBeUndefined();
+  expect(searchOf(page).root).toBeUndefined();
 });
 
 test("names survive many windows", async () => {

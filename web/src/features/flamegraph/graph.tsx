@@ -82,6 +82,8 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
   const hover = useHoverStore();
   const [pinned, setPinned] = useState<Pinned & { of: Flamegraph }>();
   const [kept, keep] = useState<Kept>();
+  const latestRoot = useRef(search.root);
+  latestRoot.current = search.root;
 
   // A report has no server that could collapse the whole tree.
   const collapse = search.collapse === true && report !== undefined;
@@ -156,10 +158,15 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     } else if (node === zoom) zoomOut();
     else zoomFirst(node, { root: node.parent ? node.id : undefined, ...selection(node) });
   };
-  /** The picture moves at once; the address, and all that hangs on it, follow when the first of it has been shown. */
+  /**
+   * The picture moves at once; the address, and all that hangs on it, follow when the first of it has been shown: unless
+   * somebody has gone elsewhere meanwhile.
+   */
   const zoomFirst = (node: FlameNode, patch: Partial<PageSearch>) => {
     chart.current?.zoomTo(node);
-    afterPicture(() => go(patch));
+    afterPicture(() => {
+      if (latestRoot.current === search.root) go(patch);
+    });
   };
   /** Beside a table, the target of a step is also selected in it. */
   const selection = (node: FlameNode) => (search.split && node.frame ? { selected: identityOf(node.frame) } : {});
