@@ -53,6 +53,7 @@ test("a click zooms; back and forward, Backspace, the way up", async () => {
   const name = await target.getAttribute("data-name");
   await target.click({ force: true });
   await expect.poll(() => searchOf(page).root).toBeDefined();
+  const zoomed = searchOf(page).root;
   await settled(page);
   const chartWidth = () => page.locator(".flame-content").evaluate((one) => one.getBoundingClientRect().width);
   const width = () => target.evaluate((one) => one.getBoundingClientRect().width);
@@ -74,6 +75,15 @@ test("a click zooms; back and forward, Backspace, the way up", async () => {
   await page.waitForTimeout(300);
   await settled(page);
   expect(searchOf(page).root).toBeUndefined();
+  await page.goBack();
+  await expect.poll(() => searchOf(page).root).toBe(zoomed);
+  await settled(page);
+  await page.keyboard.press("Backspace");
+  await expect.poll(() => searchOf(page).root).not.toBe(zoomed);
+  await settled(page);
+  await page.keyboard.press("Escape");
+  await settled(page);
+  await expect.poll(() => searchOf(page).root).toBeUndefined();
 });
 
 test("names survive many windows", async () => {

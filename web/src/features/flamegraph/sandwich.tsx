@@ -48,7 +48,7 @@ export function Sandwich({ of: chosen }: { of: string }) {
   });
   // One choice for both halves, so that a module or file has one colour above and below.
   const part = callees.data && treeOf(callees.data)?.top;
-  const by = part && groupingLike(recording.id, part, search.color);
+  const by = groupingLike(recording.id, part, search.color);
   const half = { chosen, by, width };
   return (
     <div ref={host} className="flame-view">

@@ -149,9 +149,9 @@ export function coloringIn(recording: string, tree: FlameNode, wanted?: ColorGro
   return finished(coloringInSteps(recording, tree, wanted));
 }
 
-/** What a part of a recording's graph is coloured by: as asked for, else as the graph, if it was drawn. */
-export function groupingLike(recording: string, part: FlameNode, wanted?: ColorGroup): ColorGroup {
-  return wanted ?? automatic.get(recording)?.by ?? coloringOf(part).by;
+/** What a part of a recording's graph is coloured by: as asked for, else as the graph, if it was drawn, else by its own. */
+export function groupingLike(recording: string, part?: FlameNode, wanted?: ColorGroup): ColorGroup | undefined {
+  return wanted ?? automatic.get(recording)?.by ?? (part && coloringOf(part).by);
 }
 
 function* coloringInSteps(recording: string, tree: FlameNode, wanted?: ColorGroup): Generator<void, Coloring> {
