@@ -24,6 +24,10 @@ pub const WAKE: &str = "tracehound_attach_wake";
 /// What the loader's list calls the library once it is there: a name that nobody can open.
 pub const NAME_IN_PROCESS: &str = "/(tracehound)";
 
+/// Why a child is refused that has a copy of the recorder's memory which nothing has prepared for the fork.
+pub const FORKED_MEANWHILE: &str = "the process was forked while the recorder was being loaded into its parent, or past the \
+    handlers of forks (_Fork, clone): what it has of the recorder cannot be used";
+
 /// First word of the block.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thattach");
 /// Layout of the block and of the request.

@@ -156,6 +156,11 @@ pub extern "C" fn tracehound_attach_look() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tracehound_attach_prepare(request: *const AttachRequest) -> c_int {
     let errno = start::errno();
+    if !start::is_ready() {
+        put_text(&tracehound_attach.failure, attach::FORKED_MEANWHILE.as_bytes());
+        start::set_errno(errno);
+        return libc::EINVAL;
+    }
     let started = sys::clock(libc::CLOCK_MONOTONIC);
     // SAFETY: the request lives until this returns: the contract of `tracehound_attach_prepare`.
     let outcome = start::attach(|is_first| set_up(unsafe { &*request }, is_first));
@@ -202,16 +207,12 @@ fn set_up(request: &AttachRequest, is_first: bool) -> Result<(), String> {
         return Err(closed("another allocator cannot take over in a process that runs already".into()));
     }
     let given = start::given_by(get);
-    if is_first {
-        next::resolve();
-    }
     for ((name, _), &function) in HOOKED.iter().zip(&request.functions) {
         if function != 0 && *name != EXIT {
             next::set(name.to_bytes(), function as usize);
         }
     }
     if is_first {
-        process::register_fork_handlers();
         start::watch_thread_ends();
     }
     let filtered = request.filtered != 0;

@@ -22,6 +22,18 @@ unsafe extern "C" {
     fn __cxa_at_quick_exit(function: unsafe extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
 }
 
+/// The fork handlers of the recorder's own jemalloc.
+mod own_allocator {
+    unsafe extern "C" {
+        #[link_name = "_rjem_je_jemalloc_prefork"]
+        pub fn before_fork();
+        #[link_name = "_rjem_je_jemalloc_postfork_parent"]
+        pub fn in_parent();
+        #[link_name = "_rjem_je_jemalloc_postfork_child"]
+        pub fn in_child();
+    }
+}
+
 /// Registers the handlers. Exit handlers run last in, first out, and this library's constructor runs before the
 /// program's start code registers the loader's destructors: the handler runs after all of those. It belongs to no
 /// object, so that our own destructor does not run it. In a program whose own start code has registered its destructors
@@ -44,12 +56,16 @@ pub fn register() {
     }
 }
 
-/// Registers the fork handlers, as the first of all but the prefixed jemalloc's: ours run when those of the program and
-/// of its libraries have run before a fork, and before them after it. So what those wait for or allocate is recorded as
-/// usual, and the time between our handler and the fork is the C library's alone. What may allocate with the program's
-/// allocator has to wait for its handlers, though: see [`behind_others`].
+/// Registers the fork handlers, as the first of all: ours run when those of the program and of its libraries have run
+/// before a fork, and before them after it. So what those wait for or allocate is recorded as usual, and the time between
+/// our handler and the fork is the C library's alone. What may allocate with the program's allocator has to wait for its
+/// handlers, though: see [`behind_others`].
 pub fn register_fork_handlers() {
-    // The prefixed jemalloc registers its handlers with its first block.
+    if OURS_ARE_THERE.load(Ordering::Relaxed) {
+        return;
+    }
+    // Our allocator is ready with its first block, and not before: its own handlers, which are called by ours, must not
+    // run earlier.
     drop(core::hint::black_box(Box::new(0_u64)));
     // SAFETY: functions that live as long as the process.
     unsafe { next_atfork(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut()) };
@@ -117,10 +133,13 @@ unsafe fn register_atfork(
     child: next::ForkHandler,
     object: *mut c_void,
 ) -> c_int {
-    if !start::ensure() && next::register_atfork().is_none() {
-        // Of a library that was loaded late, the private jemalloc asks before anything is looked up.
-        next::resolve();
+    let own: unsafe extern "C" fn() = own_allocator::before_fork;
+    if prepare.is_some_and(|prepare| core::ptr::fn_addr_eq(prepare, own)) {
+        // Our allocator asks in the middle of its first steps. In a process with threads, one that forked right then would
+        // have its handlers use what is not there yet.
+        return 0;
     }
+    start::ensure();
     // What is registered before ours also runs before ours in a child.
     let is_followed = child.is_some() && OURS_ARE_THERE.load(Ordering::Relaxed);
     // Counted first: a fork of another thread meanwhile waits for one that is not there, and its child has no writer's
@@ -180,10 +199,14 @@ unsafe extern "C" fn before_fork() {
     if start::follows_children() {
         tracehound_lifecycle::before_followed_fork();
     }
+    // SAFETY: the allocator is ready since the handlers are registered.
+    unsafe { own_allocator::before_fork() };
     start::set_errno(errno);
 }
 
 unsafe extern "C" fn in_parent() {
+    // SAFETY: behind its handler before the fork.
+    unsafe { own_allocator::in_parent() };
     tracehound_lifecycle::after_followed_fork();
 }
 
@@ -191,6 +214,9 @@ unsafe extern "C" fn in_child() {
     let errno = start::errno();
     // A signal handler must find the child recorded.
     let _signals = sys::SignalsBlocked::new();
+    // SAFETY: behind its handler before the fork.
+    unsafe { own_allocator::in_child() };
+    start::is_ready_in_child();
     let inherited = tracehound_lifecycle::forget_in_child();
     gate::slot().internal.set(0);
     HAVE_RUN.store(0, Ordering::Relaxed);

@@ -40,6 +40,9 @@ const LATE: u32 = 3;
 
 static STAGE: AtomicU32 = AtomicU32::new(NOTHING);
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+/// The process in which a recorder that came late is ready; [`ANY_PROCESS`]: the one that it is in.
+static READY_IN: AtomicU32 = AtomicU32::new(0);
+const ANY_PROCESS: u32 = u32::MAX;
 /// 1: the library was loaded late.
 static BY_ATTACH: AtomicU32 = AtomicU32::new(0);
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
@@ -108,8 +111,16 @@ pub fn ensure() -> bool {
     }
     match STAGE.compare_exchange(NOTHING, RUNNING, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) if loader::came_late() => {
-            BY_ATTACH.store(1, Ordering::Relaxed);
-            attach::tracehound_attach.late.store(1, Ordering::Relaxed);
+            let errno = errno();
+            {
+                let _internal = Internal::enter();
+                BY_ATTACH.store(1, Ordering::Relaxed);
+                next::resolve();
+                process::register_fork_handlers();
+                READY_IN.store(sys::process_id(), Ordering::Relaxed);
+                attach::tracehound_attach.late.store(1, Ordering::Relaxed);
+            }
+            set_errno(errno);
             STAGE.store(LATE, Ordering::Release);
             return false;
         }
@@ -117,12 +128,13 @@ pub fn ensure() -> bool {
         Err(DONE) => return true,
         Err(LATE) => return false,
         Err(_) if gate::is_internal() => return false,
-        Err(_) => {
-            while STAGE.load(Ordering::Acquire) != DONE {
-                sys::sleep(100_000);
+        Err(_) => loop {
+            match STAGE.load(Ordering::Acquire) {
+                DONE => return true,
+                LATE => return false,
+                _ => sys::sleep(100_000),
             }
-            return true;
-        }
+        },
     }
     let errno = errno();
     {
@@ -141,6 +153,22 @@ pub fn ensure() -> bool {
 /// Whether the library was loaded late.
 pub fn is_late() -> bool {
     BY_ATTACH.load(Ordering::Relaxed) != 0
+}
+
+/// In the child of a fork whose handlers have run: the recorder's memory is there as it should be.
+pub fn is_ready_in_child() {
+    READY_IN.store(ANY_PROCESS, Ordering::Relaxed);
+}
+
+/// Whether the memory of a recorder that came late may be used in this process. In a child that was made past the handlers
+/// of forks its allocator may be locked for ever, by a thread that is not there, or half made.
+pub fn is_ready() -> bool {
+    let pid = sys::process_id();
+    let ready_in = READY_IN.load(Ordering::Relaxed);
+    if ready_in == ANY_PROCESS {
+        READY_IN.store(pid, Ordering::Relaxed);
+    }
+    !is_late() || ready_in == pid || ready_in == ANY_PROCESS
 }
 
 /// On a borrowed thread, in a library that was loaded late or sleeps: `set_up` makes the recording.

@@ -1,6 +1,7 @@
 //! `heaptrace attach` and `heaptrace detach` on processes that run already: what is recorded, and what is left behind.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -229,6 +230,28 @@ fn a_thread_in_its_first_event_is_waited_for() {
     let (pid, path) = (program.pid(), program.path("first.dat"));
     for round in 0..3 {
         attach_cycle(&pid, &path, "1ms", &[]).unwrap_or_else(|why| panic!("round {round}: {why}"));
+    }
+    program.quit();
+}
+
+/// The recorder's allocator has handlers of forks, and locks, before it is ready.
+#[test]
+fn forks_while_the_recorder_begins_do_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["-O1", "-pthread", "-rdynamic", "-ldl"];
+    let mut program = Program::from(Command::new(compile("slow_mutexes.c", &flags)), folder);
+    let (pid, path) = (program.pid(), program.path("forks.dat"));
+    for round in 0..3 {
+        attach_cycle(&pid, &path, "10ms", &[]).unwrap_or_else(|why| panic!("round {round}: {why}"));
+    }
+    // What a child of that time has of the recorder was never finished, or may be locked.
+    for made in ["child\n", "past\n"] {
+        let mut child = String::new();
+        program.input.write_all(made.as_bytes()).unwrap();
+        program.output.read_line(&mut child).unwrap();
+        assert_ne!(child.trim(), "0", "no fork fell into the recorder's first steps");
+        let why = attach_cycle(child.trim(), &program.path("child.dat"), "10ms", &[]).unwrap_err();
+        assert!(why.contains("what it has of the recorder cannot be used"), "{why}");
     }
     program.quit();
 }

@@ -112,6 +112,11 @@ impl LoadedLibrary {
         self.half(memory, offset_of!(AttachBlock, late)) != 0
     }
 
+    /// Whether an attach has brought it in: the program itself would have opened a file.
+    pub fn was_handed_over(&self) -> bool {
+        self.object.path.contains("memfd:")
+    }
+
     /// Replaces addresses that are no function's beginning: where an executable with fixed addresses takes the address of
     /// malloc, the loader gives the place in it by which it calls malloc, and other libraries do not call by that. `known` are
     /// symbols of the C library.

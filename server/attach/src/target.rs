@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use tracehound_format::attach::FORKED_MEANWHILE;
+
 use crate::block::LoadedLibrary;
 use crate::memory::{ProcessMemory, living_thread};
 use crate::objects::{DynamicSymbol, ProcessObject, mappings, objects, symbol_named};
@@ -39,8 +41,11 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 /// Looks at a process without touching it. `force`: attach in spite of a seccomp filter that cannot be read.
 pub fn examine(pid: u32, force: bool) -> Result<TargetProcess> {
     let target = look_at(pid, force)?;
-    let has_begun = |library: &LoadedLibrary| !library.is_late(&target.memory) && !library.is_dormant(&target.memory);
-    if target.library.as_ref().is_some_and(has_begun) {
+    let has_begun = |library: &&LoadedLibrary| !library.is_late(&target.memory) && !library.is_dormant(&target.memory);
+    if let Some(library) = target.library.as_ref().filter(has_begun) {
+        if library.was_handed_over() {
+            return refuse(FORKED_MEANWHILE);
+        }
         return refuse(format!(
             "process {pid} was started with the recorder: `heaptrace ctl {pid} start` and `stop` switch it"
         ));
