@@ -74,9 +74,25 @@ def byte(data):
     return data.take(1)[0]
 
 
-# Three of the records of section 4.3; the others are skipped by their length, as a reader may.
+def segments(data):
+    return [[data.integer() for _ in range(5)] for _ in range(data.integer())]
+
+
+# Four of the records of section 4.3; the others are skipped by their length, as a reader may.
 RECORDS = {
     2: ("Clock", [("source", Bytes.integer), ("shift", byte), ("millihertz", Bytes.integer), ("note", text)]),
+    4: (
+        "ModuleLoad",
+        [
+            ("id", Bytes.integer),
+            ("tick", Bytes.integer),
+            ("path", blob),
+            ("build_id", blob),
+            ("bias", Bytes.integer),
+            ("segments", segments),
+            ("generation", Bytes.integer),
+        ],
+    ),
     6: (
         "ThreadStart",
         [("thread", Bytes.integer), ("os_thread", Bytes.integer), ("tick", Bytes.integer), ("name", blob)],
@@ -225,7 +241,8 @@ def main():
         size |= high.pop(thread, 0)
         print(json.dumps({"thread": thread, "kind": kind, "tick": tick, "address": f"{address:#x}", "size": size, "stack": stack}))
     starts = [start["thread"] for start in metas.get("ThreadStart", [])]
-    print(json.dumps({"clock": metas["Clock"][0], "threads": len(starts), "ended": ended}))
+    loads = [load["tick"] for load in metas.get("ModuleLoad", [])]
+    print(json.dumps({"clock": metas["Clock"][0], "threads": len(starts), "loads": loads, "ended": ended}))
 
 
 main()

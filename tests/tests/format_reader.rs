@@ -30,6 +30,16 @@ fn agree(program: &str, arguments: &[&str]) {
 
     let (summary, records) = theirs.split_last().expect("a summary");
     assert_eq!(summary["ended"], true);
+    // The program's own modules were there before its events, by the clock of these.
+    let ticks: Vec<u64> = records.iter().filter_map(|record| record["tick"].as_u64()).collect();
+    let (first, last) = (ticks.iter().min().expect("an event"), ticks.iter().max().expect("an event"));
+    let loads: Vec<u64> = summary["loads"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+    assert!(loads.len() > 2, "{summary}");
+    let ten_seconds = summary["clock"]["millihertz"].as_u64().expect("a frequency") / 100;
+    assert!(
+        loads.iter().all(|load| (first.saturating_sub(ten_seconds)..=*last).contains(load)),
+        "{loads:?}, events from {first}"
+    );
     let word = |kind: u64| match kind {
         1..=12 => Some("alloc"),
         16..=19 | 21 | 22 => Some("free"),

@@ -122,9 +122,9 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
         heap::reserve_pages();
     }
     let signals = sys::SignalsBlocked::new();
+    let source = clock::init();
     tracehound_unwind::init();
     tracehound_record::attach::note_first_thread();
-    let source = clock::init();
     let pid = sys::process_id();
     let executable = loader::program_path();
     let file_name = program_name(&executable);

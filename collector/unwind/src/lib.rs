@@ -219,7 +219,6 @@ impl Unwinder {
         counters: &'static StackCounters,
         caller: Caller,
     ) -> *mut Unwinder {
-        init();
         // SAFETY: the block is aligned, zeroed and owned by the caller alone: the contract of `create_in`.
         let mut block = unsafe {
             // A write makes a page once; one that is read first is made twice. The block is zeroed, so nothing changes.
@@ -441,8 +440,8 @@ fn count_flags(counters: &StackCounters, flags: u8) {
     }
 }
 
-/// Initialises what unwinders need of the process, once. Call it when the library starts, after
-/// [`clock::init`]; [`Unwinder::create`] does so if it has not happened.
+/// Initialises what unwinders need of the process, once. Call it when the library starts, after [`clock::init`], and before
+/// any thread has an unwinder: until it has returned no object is known, and what is unwound by guesses would be kept.
 pub fn init() {
     code::init(clock::now());
 }
