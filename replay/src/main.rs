@@ -10,12 +10,17 @@
 
 mod clock;
 mod event;
+mod memory;
 mod threads;
 
 use std::ffi::CStr;
 
 use event::PlayedCalls;
+use memory::MemoryMeter;
 use threads::{ReplayCrew, put};
+
+/// Bytes that an allocator may take in one chunk beside what the calls make it take.
+const UNFORESEEN: u64 = 1 << 20;
 
 fn main() {
     let mut arguments = std::env::args_os().skip(1);
@@ -33,19 +38,29 @@ fn main() {
         put(b"{\"error\":\"no memory for tables\"}\n");
         std::process::exit(2);
     };
-    let base = anonymous();
+    let meter = MemoryMeter::new();
+    let base = meter.anonymous();
     let (mut peak, mut end, mut marked) = (base, base, base);
     let mut at = 0;
     while at < events.list.len() {
         let most = if at < mark { chunk.min(mark - at) } else { chunk };
-        at = crew.chunk(at, most, || peak = peak.max(anonymous()));
-        end = anonymous();
+        // Between two looks memory may rise and fall again. Only where it might come above the peak is the kernel asked for more.
+        let part = crew.prepare(at, most);
+        let is_high = end + 2 * part.touched_bytes() + UNFORESEEN >= peak;
+        if is_high {
+            meter.watch();
+        }
+        at = crew.play(&part, || peak = peak.max(meter.anonymous()));
+        end = meter.anonymous();
         peak = peak.max(end);
+        if is_high {
+            peak = peak.max(meter.most());
+        }
         if at <= mark {
             marked = end;
         }
     }
-    let cpu = cpu_ns();
+    let cpu = cpu_ns().saturating_sub(meter.spent_ns());
     let mut name = [0_u8; 64];
     let name = allocator(&mut name);
     let mut line = [0_u8; 512];
@@ -61,23 +76,6 @@ fn main() {
     put(text);
     // SAFETY: ends the process; threads that wait are not waited for.
     unsafe { libc::_exit(0) }
-}
-
-/// Resident memory of no file, bytes.
-fn anonymous() -> u64 {
-    let mut text = [0_u8; 128];
-    // SAFETY: plain calls with valid buffers. The descriptor is opened once.
-    let len = unsafe {
-        static mut STATM: i32 = -1;
-        if STATM < 0 {
-            STATM = libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY);
-        }
-        libc::pread(STATM, text.as_mut_ptr().cast(), text.len(), 0)
-    };
-    let words = std::str::from_utf8(text.get(..usize::try_from(len).unwrap_or(0)).unwrap_or_default()).unwrap_or("");
-    let mut numbers = words.split(' ').skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
-    let (resident, shared) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    resident.saturating_sub(shared) * event::PAGE as u64
 }
 
 fn cpu_ns() -> u64 {

@@ -46,6 +46,35 @@ pub struct ReplayCrew {
     clock: ReplayClock,
 }
 
+/// Events that are linked, to be played at once.
+#[derive(Debug)]
+pub struct LinkedChunk {
+    start: usize,
+    end: usize,
+    threads: u32,
+    touched_pages: u64,
+}
+
+impl LinkedChunk {
+    /// Bytes of pages that its allocations write to.
+    pub fn touched_bytes(&self) -> u64 {
+        self.touched_pages * PAGE as u64
+    }
+}
+
+/// Pages of its block that a call writes to.
+fn pages_of(event: &PlayedCall) -> usize {
+    if matches!(event.op, MALLOC | CALLOC | ALIGNED | REALLOC) {
+        size_of_call(event).div_ceil(PAGE).min(event.touched as usize)
+    } else {
+        0
+    }
+}
+
+fn size_of_call(event: &PlayedCall) -> usize {
+    usize::try_from(event.size).unwrap_or(usize::MAX)
+}
+
 /// Zeroed memory of a file, so that it does not count.
 fn table<T>(count: usize) -> Option<&'static mut [T]> {
     let bytes = (count.max(1) * size_of::<T>()).next_multiple_of(PAGE);
@@ -88,14 +117,13 @@ impl ReplayCrew {
         self.stage.failed.load(Ordering::Relaxed)
     }
 
-    /// Plays the events from `start` on, `most` of them or up to the end of a thread; gives where the next chunk begins. Calls
-    /// `meanwhile` now and then.
-    pub fn chunk(&mut self, start: usize, most: usize, mut meanwhile: impl FnMut()) -> usize {
+    /// Links the events from `start` on, `most` of them or up to the end of a thread, to chains of one thread each.
+    pub fn prepare(&mut self, start: usize, most: usize) -> LinkedChunk {
         let stage = self.stage;
         self.generation += 1;
         stage.base.store(start as u64, Ordering::Relaxed);
         let mut end = (start + most).min(stage.events.len());
-        let mut count = 0;
+        let (mut count, mut touched_pages) = (0, 0);
         // The threads of the chunk lie in `last` behind their generation; a list of them is not needed: the first event of
         // each is found again below.
         for place in 0..end - start {
@@ -110,12 +138,20 @@ impl ReplayCrew {
                 count += 1;
             }
             *last = (place as u32, self.generation);
+            touched_pages += pages_of(event) as u64;
             if event.op == THREAD_END {
                 end = start + place + 1;
                 break;
             }
         }
-        stage.pending.store(count, Ordering::SeqCst);
+        LinkedChunk { start, end, threads: count, touched_pages }
+    }
+
+    /// Plays a chunk, the one that was prepared last; gives where the next one begins. Calls `meanwhile` now and then.
+    pub fn play(&mut self, chunk: &LinkedChunk, mut meanwhile: impl FnMut()) -> usize {
+        let stage = self.stage;
+        let &LinkedChunk { start, end, threads, .. } = chunk;
+        stage.pending.store(threads, Ordering::SeqCst);
         let mut main_first = None;
         for place in 0..end - start {
             let Some(event) = stage.events.get(start + place) else { break };
@@ -217,7 +253,7 @@ fn run(stage: &ReplayStage, first: u32) {
 
 fn call(stage: &ReplayStage, event: &PlayedCall) {
     let Some(block) = stage.blocks.get(event.slot as usize) else { return };
-    let size = usize::try_from(event.size).unwrap_or(usize::MAX);
+    let size = size_of_call(event);
     // SAFETY: the calls of the recorded program, in an order in which it made them: a block is used between its allocation and
     // its free by one thread at a time.
     let made = unsafe {
@@ -245,10 +281,16 @@ fn call(stage: &ReplayStage, event: &PlayedCall) {
         block.store(FAILED, Ordering::Release);
         return;
     }
-    let pages = size.div_ceil(PAGE).min(event.touched as usize);
+    let pages = pages_of(event);
+    let first = made.cast::<u8>();
     for page in 0..pages {
         // SAFETY: inside the block.
-        unsafe { made.cast::<u8>().add(page * PAGE).write_volatile(1) };
+        unsafe { first.add(page * PAGE).write_volatile(1) };
+    }
+    if pages > 0 && pages == size.div_ceil(PAGE) {
+        // A block that begins in the middle of a page ends in one more.
+        // SAFETY: inside the block.
+        unsafe { first.add(size - 1).write_volatile(1) };
     }
     block.store(made.cast(), Ordering::Release);
 }

@@ -69,6 +69,22 @@ fn one_thread_takes_what_real_runs_take() {
     eprintln!("replayed and real: {errors:?}");
 }
 
+/// The peak lies between two calls that the player makes in one go, and blocks of this size begin anywhere in a page.
+#[test]
+fn a_peak_that_is_gone_at_once_is_seen() {
+    let program = compile("brief_peak.c", &["-O1"]);
+    let traced = trace(&program, &[], &[]);
+    let preload = format!("{LIBRARIES}/libjemalloc.so.2");
+    let settings = ["--set", "dirty_decay_ms=0", "--set", "muzzy_decay_ms=0"];
+    let replay = json(&[&["replay", "--allocator", "jemalloc"], &settings[..]].concat(), &traced.recording());
+    let row = &replay["rows"][0];
+    let variables = [("LD_PRELOAD", preload.as_str()), ("MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")];
+    let peak = real(&program, &[], &variables);
+    let (low, high) = bounds(row, "peak_bytes");
+    assert!(low.abs_diff(peak) < peak / 50 && high.abs_diff(peak) < peak / 50, "{low}..{high}, real {peak}");
+    assert!(bounds(row, "end_bytes").1 < peak / 8, "{row}");
+}
+
 #[test]
 fn nothing_is_recommended_that_takes_more() {
     let traced = trace(block_cache(), &["1", "2000", "8"], &[]);
