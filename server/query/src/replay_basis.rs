@@ -11,8 +11,9 @@ use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
 
 use super::Result;
+use super::filter::Selection;
 use super::ledger::regions::{self, RegionKind};
-use super::live_blocks::{HeapRegions, live_blocks};
+use super::live_blocks::{HeapRegions, live_blocks_of};
 
 /// See the module's description.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -33,6 +34,8 @@ pub struct ReplayBasis {
 
 /// Looks that may be the highest once the recorder's part is taken off.
 const CANDIDATES: usize = 6;
+/// Looks beside those that tell how much of their blocks sites write to.
+const SPREAD: usize = 24;
 /// Blocks of which it is asked how much of them is written to.
 const LARGE: u64 = 32 << 10;
 
@@ -48,7 +51,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Re
     looks.truncate(CANDIDATES);
     let heap = HeapRegions::of(trace, trace.end_position(), cancel)?;
     let mut highest: Option<PageMap> = None;
-    for look in looks {
+    for look in &looks {
         let Ok(map) = trace.page_map(look) else { continue };
         let anonymous = anonymous(&map);
         if anonymous >= basis.peak_bytes {
@@ -79,7 +82,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Re
             }
         }
     }
-    basis.touched = touched(trace, &map, cancel)?;
+    basis.touched = touched(trace, &looks_at_blocks(trace.looks(), &looks), cancel)?;
     Ok(basis)
 }
 
@@ -101,20 +104,39 @@ fn allocator(trace: &Trace, model: AllocatorModel) -> String {
     }
 }
 
-/// How much of their large blocks sites had written to when memory was highest.
-fn touched(trace: &Trace, map: &PageMap, cancel: &Cancel) -> Result<HashMap<u32, f64>> {
-    let blocks = live_blocks(trace, trace.position_before(map.t_ns + 1), cancel)?;
+/// How much of their large blocks sites had written to: of each block what the look saw that saw most of it, since one that
+/// was about to be filled is full later.
+fn touched(trace: &Trace, looks: &[&LookFacts], cancel: &Cancel) -> Result<HashMap<u32, f64>> {
+    let large = Selection { min_size: LARGE, ..Selection::all() };
+    // By row: site, size, most resident bytes.
+    let mut seen: HashMap<u64, (u32, u64, u64)> = HashMap::new();
+    for look in looks {
+        let Ok(map) = trace.page_map(look) else { continue };
+        let resident: Vec<(u64, u64)> =
+            map.runs.iter().filter(|run| run.state.is_resident()).map(|run| (run.start, run.start + run.len)).collect();
+        for block in live_blocks_of(trace, &large, trace.position_before(map.t_ns + 1), cancel)? {
+            let end = block.start.saturating_add(block.size);
+            let first = resident.partition_point(|run| run.1 <= block.start);
+            let inside = resident.iter().skip(first).take_while(|run| run.0 < end);
+            let bytes: u64 = inside.map(|run| run.1.min(end) - run.0.max(block.start)).sum();
+            let most = seen.entry(block.row).or_insert_with(|| (trace.origin(block.origin).site, block.size, 0));
+            most.2 = most.2.max(bytes);
+        }
+    }
     let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
-    let resident: Vec<(u64, u64)> =
-        map.runs.iter().filter(|run| run.state.is_resident()).map(|run| (run.start, run.start + run.len)).collect();
-    for block in blocks.iter().filter(|block| block.size >= LARGE) {
-        let end = block.start.saturating_add(block.size);
-        let first = resident.partition_point(|run| run.1 <= block.start);
-        let inside = resident.iter().skip(first).take_while(|run| run.0 < end);
-        let bytes: u64 = inside.map(|run| run.1.min(end) - run.0.max(block.start)).sum();
-        let sum = sums.entry(trace.origin(block.origin).site).or_default();
+    for (site, size, bytes) in seen.into_values() {
+        let sum = sums.entry(site).or_default();
         sum.0 += bytes;
-        sum.1 += block.size;
+        sum.1 += size;
     }
     Ok(sums.into_iter().map(|(site, (bytes, size))| (site, bytes as f64 / size as f64)).collect())
+}
+
+/// The highest looks, and others at equal distances.
+fn looks_at_blocks<'a>(all: &'a [LookFacts], highest: &[&'a LookFacts]) -> Vec<&'a LookFacts> {
+    let step = all.len().div_ceil(SPREAD).max(1);
+    let mut looks: Vec<&LookFacts> = highest.iter().copied().chain(all.iter().rev().step_by(step)).collect();
+    looks.sort_unstable_by_key(|look| look.t_ns);
+    looks.dedup_by_key(|look| look.t_ns);
+    looks
 }
