@@ -40,6 +40,8 @@ pub const REALLOC: u32 = 4;
 pub const FREE: u32 = 5;
 /// The thread ends.
 pub const THREAD_END: u32 = 6;
+/// No call: from here on the recorded program had `size` bytes in memory that were not its allocator's.
+pub const OTHER_MEMORY: u32 = 7;
 
 /// All events.
 pub struct PlayedCalls {

@@ -41,6 +41,8 @@ fn main() {
     let meter = MemoryMeter::new();
     let base = meter.anonymous();
     let (mut peak, mut end, mut marked) = (base, base, base);
+    // What the recorded program had beside its allocator's memory; counted with all but the player's own.
+    let mut other = 0;
     let mut at = 0;
     while at < events.list.len() {
         let most = if at < mark { chunk.min(mark - at) } else { chunk };
@@ -50,12 +52,14 @@ fn main() {
         if is_high {
             meter.watch();
         }
-        at = crew.play(&part, || peak = peak.max(meter.anonymous()));
-        end = meter.anonymous();
-        peak = peak.max(end);
+        at = crew.play(&part, || peak = peak.max(meter.anonymous() + other));
+        peak = peak.max(meter.anonymous() + other);
         if is_high {
-            peak = peak.max(meter.most());
+            peak = peak.max(meter.most() + other);
         }
+        other = part.other_bytes(events.list).unwrap_or(other);
+        end = meter.anonymous() + other;
+        peak = peak.max(end);
         if at <= mark {
             marked = end;
         }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::clock::{self, ReplayClock};
-use crate::event::{ALIGNED, CALLOC, FREE, MALLOC, PAGE, PlayedCall, PlayedCalls, REALLOC, THREAD_END};
+use crate::event::{ALIGNED, CALLOC, FREE, MALLOC, OTHER_MEMORY, PAGE, PlayedCall, PlayedCalls, REALLOC, THREAD_END};
 
 /// Most events of a chunk.
 pub const MOST_EVENTS: usize = 1 << 15;
@@ -56,6 +56,11 @@ pub struct LinkedChunk {
 }
 
 impl LinkedChunk {
+    /// How much memory is not the allocator's behind it, if that changes there.
+    pub fn other_bytes(&self, events: &[PlayedCall]) -> Option<u64> {
+        events.get(self.end.checked_sub(1)?).filter(|event| event.op == OTHER_MEMORY).map(|event| event.size)
+    }
+
     /// Bytes of pages that its allocations write to.
     pub fn touched_bytes(&self) -> u64 {
         self.touched_pages * PAGE as u64
@@ -117,7 +122,8 @@ impl ReplayCrew {
         self.stage.failed.load(Ordering::Relaxed)
     }
 
-    /// Links the events from `start` on, `most` of them or up to the end of a thread, to chains of one thread each.
+    /// Links the events from `start` on, to chains of one thread each: `most` of them, or up to the end of a thread or a change of
+    /// other memory.
     pub fn prepare(&mut self, start: usize, most: usize) -> LinkedChunk {
         let stage = self.stage;
         self.generation += 1;
@@ -128,6 +134,10 @@ impl ReplayCrew {
         // each is found again below.
         for place in 0..end - start {
             let Some(event) = stage.events.get(start + place) else { break };
+            if event.op == OTHER_MEMORY {
+                end = start + place + 1;
+                break;
+            }
             let Some(last) = self.last.get_mut(event.thread as usize) else { continue };
             stage.next[place].store(NONE, Ordering::Relaxed);
             stage.times[place].store(self.clock.at(event.t_ns), Ordering::Relaxed);
@@ -154,7 +164,7 @@ impl ReplayCrew {
         stage.pending.store(threads, Ordering::SeqCst);
         let mut main_first = None;
         for place in 0..end - start {
-            let Some(event) = stage.events.get(start + place) else { break };
+            let Some(event) = stage.events.get(start + place).filter(|event| event.op != OTHER_MEMORY) else { break };
             let Some(player) = stage.players.get(event.thread as usize) else { continue };
             if player.first.load(Ordering::Relaxed) != place as u32 {
                 continue;

@@ -86,6 +86,16 @@ fn a_peak_that_is_gone_at_once_is_seen() {
 }
 
 #[test]
+fn memory_that_is_not_the_allocators_is_that_of_its_time() {
+    let include = format!("-I{}", root().join("preload/include").display());
+    let traced = trace(compile("passing_map.c", &["-O1", &include]), &[], &[]);
+    let replay = json(&["replay", "--allocator", "system"], &traced.recording());
+    let (peak, end) =
+        (bounds(&replay["rows"][0], "peak_bytes").1 >> 20, bounds(&replay["rows"][0], "end_bytes").1 >> 20);
+    assert!((80..84).contains(&peak) && (32..36).contains(&end), "{peak} and {end} MiB: {replay:#}");
+}
+
+#[test]
 fn nothing_is_recommended_that_takes_more() {
     let traced = trace(block_cache(), &["1", "2000", "8"], &[]);
     let said = |allocator: &str, setting: &str| {

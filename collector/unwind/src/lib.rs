@@ -441,7 +441,7 @@ fn count_flags(counters: &StackCounters, flags: u8) {
 }
 
 /// Initialises what unwinders need of the process, once. Call it when the library starts, after [`clock::init`], and before
-/// any thread has an unwinder: until it has returned no object is known, and what is unwound by guesses would be kept.
+/// any thread has an unwinder: until it has returned no object is known, and what is unwound by heuristics would be kept.
 pub fn init() {
     code::init(clock::now());
 }

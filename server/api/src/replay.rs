@@ -25,7 +25,8 @@ pub struct RecordedMemory {
     pub allocator: String,
     /// Most of it.
     pub peak_bytes: u64,
-    /// Of it not the allocator's: stacks, data of modules, the program's own mappings. Part of every row.
+    /// Of it not the allocator's: stacks, data of modules, the program's own mappings. Every row has as much of it as was recorded
+    /// at each time.
     pub other_bytes: u64,
 }
 

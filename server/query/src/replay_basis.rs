@@ -26,6 +26,8 @@ pub struct ReplayBasis {
     pub peak_ns: u64,
     /// The part of it that is not the allocator's.
     pub other_bytes: u64,
+    /// The same at other looks, by time: when, and how many bytes.
+    pub others: Vec<(u64, u64)>,
     /// By looks; else by samples, and then `other_bytes` is not known.
     pub has_looks: bool,
     /// Of sites with large blocks: the part of these that was written to.
@@ -34,7 +36,7 @@ pub struct ReplayBasis {
 
 /// Looks that may be the highest once the recorder's part is taken off.
 const CANDIDATES: usize = 6;
-/// Looks beside those that tell how much of their blocks sites write to.
+/// Looks beside those that tell how much of their blocks sites write to, and what memory is not the allocator's.
 const SPREAD: usize = 24;
 /// Blocks of which it is asked how much of them is written to.
 const LARGE: u64 = 32 << 10;
@@ -69,8 +71,21 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Re
         return Ok(basis);
     };
     basis.has_looks = true;
-    let regions = regions::of(trace, symbols, &map, &heap, model);
-    let mut at = 0;
+    let other = |map: &PageMap| other_bytes(map, &regions::of(trace, symbols, map, &heap, model));
+    basis.other_bytes = other(&map);
+    let looks = looks_between(trace.looks(), &looks);
+    for look in &looks {
+        cancel.check()?;
+        let Ok(map) = trace.page_map(look) else { continue };
+        basis.others.push((map.t_ns, other(&map)));
+    }
+    basis.touched = touched(trace, &looks, cancel)?;
+    Ok(basis)
+}
+
+/// Resident memory of no file that is neither the allocator's nor the recorder's.
+fn other_bytes(map: &PageMap, regions: &[regions::Region]) -> u64 {
+    let (mut at, mut sum) = (0, 0);
     for run in map.runs.iter().filter(|run| run.state == PageState::Anonymous) {
         while regions.get(at).is_some_and(|region| region.end <= run.start) {
             at += 1;
@@ -78,12 +93,11 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Re
         for region in regions.iter().skip(at).take_while(|region| region.start < run.start + run.len) {
             let bytes = region.end.min(run.start + run.len).saturating_sub(region.start.max(run.start));
             if !matches!(region.kind, RegionKind::Heap | RegionKind::Metadata | RegionKind::Recorder) {
-                basis.other_bytes += bytes;
+                sum += bytes;
             }
         }
     }
-    basis.touched = touched(trace, &looks_at_blocks(trace.looks(), &looks), cancel)?;
-    Ok(basis)
+    sum
 }
 
 /// Resident memory of no file, without the recorder's.
@@ -133,7 +147,7 @@ fn touched(trace: &Trace, looks: &[&LookFacts], cancel: &Cancel) -> Result<HashM
 }
 
 /// The highest looks, and others at equal distances.
-fn looks_at_blocks<'a>(all: &'a [LookFacts], highest: &[&'a LookFacts]) -> Vec<&'a LookFacts> {
+fn looks_between<'a>(all: &'a [LookFacts], highest: &[&'a LookFacts]) -> Vec<&'a LookFacts> {
     let step = all.len().div_ceil(SPREAD).max(1);
     let mut looks: Vec<&LookFacts> = highest.iter().copied().chain(all.iter().rev().step_by(step)).collect();
     looks.sort_unstable_by_key(|look| look.t_ns);

@@ -2324,7 +2324,8 @@ export interface components {
             allocator: string;
             /**
              * Format: int64
-             * @description Of it not the allocator's: stacks, data of modules, the program's own mappings. Part of every row.
+             * @description Of it not the allocator's: stacks, data of modules, the program's own mappings. Every row has as much of it as was recorded
+             *     at each time.
              */
             other_bytes: number;
             /**

@@ -78,7 +78,7 @@ function Replayed({ kept, replay }: { kept: KeptReplay; replay: Replay }) {
             ? `Its own allocator, replayed, takes ${formatBytes(check.then_bytes || check.peak_bytes)} where most was recorded (${check.error < 0 ? "−" : "+"}${formatPercent(Math.abs(check.error))}): all rows may have an error of this size.`
             : "There is no self-check: the recording's own allocator is not at hand."}
           {recorded.other_bytes > 0 &&
-            ` Of every row ${formatBytes(recorded.other_bytes)} are not the allocator's: stacks, data of modules, the program's own mappings.`}
+            ` Of that, ${formatBytes(recorded.other_bytes)} were not the allocator's: stacks, data of modules, the program's own mappings. Rows have as much of it as was recorded at each time.`}
         </span>
       </p>
       <table className="small-table replay-rows">

@@ -50,7 +50,7 @@ pub struct ReplayArgs {
     orders: u32,
 }
 
-/// What the player says.
+/// What the player says: memory of no file, its own and that which is not the allocator's.
 #[derive(Debug, Clone, Deserialize)]
 struct Played {
     allocator: String,
@@ -143,7 +143,7 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
     let player = player()?;
     let file = tempfile::NamedTempFile::new().context("a temporary file for the calls cannot be made")?;
     let mut out = BufWriter::new(file.as_file());
-    let (count, mark) = stream::write(trace, &basis.touched, basis.peak_ns, interrupt::flag(), &mut out)?;
+    let (count, mark) = stream::write(trace, &basis, interrupt::flag(), &mut out)?;
     drop(out);
     if count == 0 {
         bail!("the recording has no calls to play");
@@ -156,7 +156,7 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
         "glibc" => Some(plain),
         other => Candidate::named(other, &BTreeMap::new()).ok(),
     };
-    let predicted = |played: u64| played.saturating_sub(base) + basis.other_bytes;
+    let predicted = |played: u64| played.saturating_sub(base);
     let (mut self_check, mut own_end_bytes, mut recorded_as) = (None, None, basis.allocator.clone());
     if let Some(own) = own
         && let Ok(played) = stage.play(&own, CHUNKS[0], 1)

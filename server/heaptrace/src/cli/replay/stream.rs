@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use tracehound_format::record::Kind;
 use tracehound_index::{Cancel, Trace};
+use tracehound_query::replay_basis::ReplayBasis;
 
 /// Places of blocks are used again after so many events: none of a chunk sees another block in its place.
 const REUSED_AFTER: u64 = 1 << 16;
@@ -18,6 +19,7 @@ const ALIGNED: u32 = 3;
 const REALLOC: u32 = 4;
 const FREE: u32 = 5;
 const THREAD_END: u32 = 6;
+const OTHER_MEMORY: u32 = 7;
 
 /// What a call does; the layout is that of `replay/src/event.rs`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,17 +80,29 @@ impl Slots {
     }
 }
 
-/// Writes the calls; gives how many there are, and how many of them were made up to a moment.
+/// Memory that is not the allocator's, as looks saw it, and in steps between two of them: when, and how many bytes.
+fn others_in_steps(seen: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    const STEPS: u64 = 16;
+    let mut all: Vec<(u64, u64)> = seen.first().map(|&(_, bytes)| (0, bytes)).into_iter().collect();
+    for pair in seen.windows(2) {
+        let [(from_ns, from), (to_ns, to)] = *pair else { continue };
+        let between = |from: u64, to: u64, step: u64| {
+            let way = (i128::from(to) - i128::from(from)) * i128::from(step) / i128::from(STEPS);
+            (i128::from(from) + way) as u64
+        };
+        all.extend((1..=STEPS).map(|step| (between(from_ns, to_ns, step), between(from, to, step))));
+    }
+    all
+}
+
+/// Writes the calls, and how much memory was not the allocator's; gives how many there are, and how many of them were made up to
+/// the moment of the highest memory.
 ///
 /// # Errors
 /// When the file cannot be written, or cancelled.
-pub fn write(
-    trace: &Trace,
-    touched: &HashMap<u32, f64>,
-    moment_ns: u64,
-    cancel: &Cancel,
-    out: &mut dyn Write,
-) -> anyhow::Result<(u64, u64)> {
+pub fn write(trace: &Trace, basis: &ReplayBasis, cancel: &Cancel, out: &mut dyn Write) -> anyhow::Result<(u64, u64)> {
+    let (touched, moment_ns) = (&basis.touched, basis.peak_ns);
+    let mut others = others_in_steps(&basis.others).into_iter().peekable();
     let mut slots = Slots::default();
     // A realloc is a free and an allocation: the old block of each thread that is between them.
     let mut halves: HashMap<u32, u64> = HashMap::new();
@@ -107,6 +121,13 @@ pub fn write(
     for (at, step) in trace.steps(trace.everything()).enumerate() {
         if at.is_multiple_of(1 << 14) {
             cancel.check()?;
+        }
+        while let Some((t_ns, size)) = others.next_if(|other| other.0 <= step.t_ns) {
+            StreamedCall { t_ns, size, op: OTHER_MEMORY, ..StreamedCall::default() }.put(out)?;
+            written += 1;
+            if t_ns <= moment_ns {
+                before = written;
+            }
         }
         if step.t_ns <= moment_ns {
             before = written + 1;
@@ -191,6 +212,10 @@ pub fn write(
                 written += 1;
             }
         }
+    }
+    for (t_ns, size) in others {
+        StreamedCall { t_ns, size, op: OTHER_MEMORY, ..StreamedCall::default() }.put(out)?;
+        written += 1;
     }
     out.flush()?;
     Ok((written, before.min(written)))
