@@ -157,6 +157,8 @@ pub extern "C" fn tracehound_attach_look() {
 pub unsafe extern "C" fn tracehound_attach_prepare(request: *const AttachRequest) -> c_int {
     let errno = start::errno();
     if !start::is_ready() {
+        // SAFETY: the request lives until this returns: the contract of `tracehound_attach_prepare`.
+        unsafe { &*request }.descriptors.into_iter().for_each(sys::close);
         put_text(&tracehound_attach.failure, attach::FORKED_MEANWHILE.as_bytes());
         start::set_errno(errno);
         return libc::EINVAL;

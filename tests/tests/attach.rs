@@ -250,8 +250,11 @@ fn forks_while_the_recorder_begins_do_no_harm() {
         program.input.write_all(made.as_bytes()).unwrap();
         program.output.read_line(&mut child).unwrap();
         assert_ne!(child.trim(), "0", "no fork fell into the recorder's first steps");
+        let files = || std::fs::read_dir(format!("/proc/{}/fd", child.trim())).unwrap().count();
+        let before = files();
         let why = attach_cycle(child.trim(), &program.path("child.dat"), "10ms", &[]).unwrap_err();
         assert!(why.contains("what it has of the recorder cannot be used"), "{why}");
+        assert_eq!(files(), before);
     }
     program.quit();
 }

@@ -95,8 +95,8 @@ fn others_in_steps(seen: &[(u64, u64)]) -> Vec<(u64, u64)> {
     all
 }
 
-/// Writes the calls, and how much memory was not the allocator's; gives how many there are, and how many of them were made up to
-/// the moment of the highest memory.
+/// Writes the calls, and how much memory was not the allocator's; gives how many calls there are, and how much of what was
+/// written is of the time up to the highest memory.
 ///
 /// # Errors
 /// When the file cannot be written, or cancelled.
@@ -117,14 +117,14 @@ pub fn write(trace: &Trace, basis: &ReplayBasis, cancel: &Cancel, out: &mut dyn 
         t => t,
     };
     let columns = trace.columns();
-    let (mut written, mut frees, mut before) = (0_u64, 0_u64, 0_u64);
+    let (mut written, mut no_calls, mut frees, mut before) = (0_u64, 0_u64, 0_u64, 0_u64);
     for (at, step) in trace.steps(trace.everything()).enumerate() {
         if at.is_multiple_of(1 << 14) {
             cancel.check()?;
         }
         while let Some((t_ns, size)) = others.next_if(|other| other.0 <= step.t_ns) {
             StreamedCall { t_ns, size, op: OTHER_MEMORY, ..StreamedCall::default() }.put(out)?;
-            written += 1;
+            (written, no_calls) = (written + 1, no_calls + 1);
             if t_ns <= moment_ns {
                 before = written;
             }
@@ -215,10 +215,10 @@ pub fn write(trace: &Trace, basis: &ReplayBasis, cancel: &Cancel, out: &mut dyn 
     }
     for (t_ns, size) in others {
         StreamedCall { t_ns, size, op: OTHER_MEMORY, ..StreamedCall::default() }.put(out)?;
-        written += 1;
+        (written, no_calls) = (written + 1, no_calls + 1);
     }
     out.flush()?;
-    Ok((written, before.min(written)))
+    Ok((written - no_calls, before.min(written)))
 }
 
 /// Pages of a block that the program wrote to, as far as looks tell; else all of them, but for large zeroed blocks.
