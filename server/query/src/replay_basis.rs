@@ -73,13 +73,14 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Re
     basis.has_looks = true;
     let other = |map: &PageMap| other_bytes(map, &regions::of(trace, symbols, map, &heap, model));
     basis.other_bytes = other(&map);
-    let looks = looks_between(trace.looks(), &looks);
-    for look in &looks {
+    let mut written = WrittenParts::default();
+    for look in looks_between(trace.looks(), &looks) {
         cancel.check()?;
         let Ok(map) = trace.page_map(look) else { continue };
         basis.others.push((map.t_ns, other(&map)));
+        written.look_at(trace, &map, cancel)?;
     }
-    basis.touched = touched(trace, &looks, cancel)?;
+    basis.touched = written.by_site();
     Ok(basis)
 }
 
@@ -118,14 +119,17 @@ fn allocator(trace: &Trace, model: AllocatorModel) -> String {
     }
 }
 
-/// How much of their large blocks sites had written to: of each block what the look saw that saw most of it, since one that
-/// was about to be filled is full later.
-fn touched(trace: &Trace, looks: &[&LookFacts], cancel: &Cancel) -> Result<HashMap<u32, f64>> {
-    let large = Selection { min_size: LARGE, ..Selection::all() };
-    // By row: site, size, most resident bytes.
-    let mut seen: HashMap<u64, (u32, u64, u64)> = HashMap::new();
-    for look in looks {
-        let Ok(map) = trace.page_map(look) else { continue };
+/// What was written of large blocks: of each what the look saw that saw most of it, since one that was about to be filled is
+/// full later.
+#[derive(Default)]
+struct WrittenParts {
+    /// By row: site, size, most resident bytes.
+    blocks: HashMap<u64, (u32, u64, u64)>,
+}
+
+impl WrittenParts {
+    fn look_at(&mut self, trace: &Trace, map: &PageMap, cancel: &Cancel) -> Result<()> {
+        let large = Selection { min_size: LARGE, ..Selection::all() };
         let resident: Vec<(u64, u64)> =
             map.runs.iter().filter(|run| run.state.is_resident()).map(|run| (run.start, run.start + run.len)).collect();
         for block in live_blocks_of(trace, &large, trace.position_before(map.t_ns + 1), cancel)? {
@@ -133,17 +137,23 @@ fn touched(trace: &Trace, looks: &[&LookFacts], cancel: &Cancel) -> Result<HashM
             let first = resident.partition_point(|run| run.1 <= block.start);
             let inside = resident.iter().skip(first).take_while(|run| run.0 < end);
             let bytes: u64 = inside.map(|run| run.1.min(end) - run.0.max(block.start)).sum();
-            let most = seen.entry(block.row).or_insert_with(|| (trace.origin(block.origin).site, block.size, 0));
+            let site = || trace.origin(block.origin).site;
+            let most = self.blocks.entry(block.row).or_insert_with(|| (site(), block.size, 0));
             most.2 = most.2.max(bytes);
         }
+        Ok(())
     }
-    let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
-    for (site, size, bytes) in seen.into_values() {
-        let sum = sums.entry(site).or_default();
-        sum.0 += bytes;
-        sum.1 += size;
+
+    /// The part of their blocks that sites write to.
+    fn by_site(self) -> HashMap<u32, f64> {
+        let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
+        for (site, size, bytes) in self.blocks.into_values() {
+            let sum = sums.entry(site).or_default();
+            sum.0 += bytes;
+            sum.1 += size;
+        }
+        sums.into_iter().map(|(site, (bytes, size))| (site, bytes as f64 / size as f64)).collect()
     }
-    Ok(sums.into_iter().map(|(site, (bytes, size))| (site, bytes as f64 / size as f64)).collect())
 }
 
 /// The highest looks, and others at equal distances.
