@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::process::Running;
-use crate::{compile, heaptrace, library, number};
+use crate::{compile, heaptrace, library, number, wait_for};
 
 /// `tests/programs/attached.c`, running.
 #[derive(Debug)]
@@ -35,7 +35,18 @@ impl Program {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(compile("attached.c", &["-O1"]));
         command.arg(threads.to_string());
-        Self::from(command, folder)
+        let program = Self::from(command, folder);
+        program.has_begun(threads);
+        program
+    }
+
+    /// Waits until `attached.c` has made its threads; while it makes one, all signals are blocked.
+    fn has_begun(&self, threads: u32) {
+        let signs = [format!("Threads:\t{}", threads + 1), "SigBlk:\t0000000000000000".to_owned()];
+        wait_for("the start of the program's threads", Duration::from_secs(60), || {
+            let found = self.belongings();
+            signs.iter().all(|sign| found.contains(sign))
+        });
     }
 
     /// The same, with a recorder that was loaded at the start and is dormant; a recording would lie in the program's folder.
@@ -45,7 +56,9 @@ impl Program {
         let mut command = Command::new(compile("attached.c", &["-O1"]));
         command.arg(threads.to_string()).current_dir(folder.path());
         command.env("LD_PRELOAD", library()).env("TRACEHOUND_START", "off");
-        Self::from(command, folder)
+        let program = Self::from(command, folder);
+        program.has_begun(threads);
+        program
     }
 
     /// Starts another program.
