@@ -6,7 +6,9 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 SERVE ?= 1
 PORT ?= 8080
-RELEASE := target/release
+# `make build` is optimised whole; tests and clippy run with what compiles in half of the processor time.
+BUILD_PROFILE ?= release
+TEST_PROFILE ?= quick
 DIST := target/dist
 LOOKS ?= target/looks
 FUZZ_SECONDS ?= 60
@@ -20,9 +22,12 @@ WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
+# Given on to the scripts: `tests/page.sh` and others run what lies in target/$BUILD_PROFILE.
+test-build test-rust test-aarch64 test-proofs test-engines test-page: export BUILD_PROFILE := $(TEST_PROFILE)
+
 build: web ## libtracehound.so and .a, heaptrace with the page embedded, heaptrace-replay and heaptrace-fleet, in target/release
-	cargo build --release -p tracehound-preload -p tracehound-linked -p heaptrace -p heaptrace-replay -p heaptrace-fleet
-	preload/linked/archive.sh $(RELEASE)
+	cargo build --profile $(BUILD_PROFILE) -p tracehound-preload -p tracehound-linked -p heaptrace -p heaptrace-replay -p heaptrace-fleet
+	preload/linked/archive.sh target/$(BUILD_PROFILE)
 
 web: web/dist/index.html
 
@@ -34,7 +39,7 @@ web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
 
 # Only what it needs, in a profile that compiles fast: what stores recordings in the network has a hundred crates more.
 demo: web ## record two real programs, print the leak report, serve both (SERVE=0: stop after the report)
-	cargo build --profile demo -p tracehound-preload -p heaptrace
+	cargo build --profile quick -p tracehound-preload -p heaptrace
 	tests/demo.sh "$(SERVE)" "$(PORT)"
 
 demo-fleet: build ## run twenty processes of two versions, collect them, say which version leaks where
@@ -50,7 +55,7 @@ test-all: test-rust test-aarch64 test-proofs test-engines test-web test-page
 
 test-build: build
 	tests/timed.sh "Debian packages" tests/needs.sh
-	tests/timed.sh "building the tests" cargo test --release --workspace --no-run
+	tests/timed.sh "building the tests" cargo test --profile $(TEST_PROFILE) --workspace --no-run
 
 # What needs a browser, an emulator or engines beside the rest, which waits much: two processors are used whole. Each part
 # writes a log of its own.
@@ -60,10 +65,10 @@ test-in-two-lanes: test-build
 	wait $$page || status=1; exit $$status
 
 test-rust: $(if $(BUILT),test-build)
-	tests/timed.sh "Rust tests" cargo test --release --workspace --no-fail-fast
+	tests/timed.sh "Rust tests" cargo test --profile $(TEST_PROFILE) --workspace --no-fail-fast
 
 test-aarch64: $(if $(BUILT),test-build)
-	tests/timed.sh "tests on aarch64" cargo test --release --workspace --test aarch64 -- --ignored
+	tests/timed.sh "tests on aarch64" cargo test --profile $(TEST_PROFILE) --workspace --test aarch64 -- --ignored
 
 test-proofs: $(BUILT)
 	tests/timed.sh "proofs, in short" tests/prove.sh short
@@ -79,11 +84,11 @@ test-page: $(BUILT)
 	tests/needs.sh
 	tests/timed.sh "tests in Chromium" tests/page.sh
 
-# The profile of `make build`, whose build scripts (C libraries) are used again.
+# The profile of `make test`, whose build scripts (C libraries) are used again.
 lint: web/node_modules/.package-lock.json ## formatting, dependencies, clippy, types, Biome
 	cargo fmt --all --check
 	tests/dependencies.sh
-	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo clippy --profile $(TEST_PROFILE) --workspace --all-targets -- -D warnings
 	cd web && npm run lint --silent
 
 bench: build ## numbers and ratios: the recorder's cost, ingest, queries, verdicts

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 serve=${1:-1}
 port=${2:-8080}
-built=${CARGO_TARGET_DIR:-target}/demo
+built=${CARGO_TARGET_DIR:-target}/quick
 out=target/demo-recordings
 rm -rf "$out"
 mkdir -p "$out"

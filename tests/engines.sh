@@ -4,7 +4,7 @@
 # Spark (460 MB) and DataFusion into target/clients, once; Java is installed by tests/needs.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-release=$(realpath "${CARGO_TARGET_DIR:-target}")/release
+built=$(realpath "${CARGO_TARGET_DIR:-target}")/${BUILD_PROFILE:-release}
 engines=$(realpath "${CARGO_TARGET_DIR:-target}")/clients/engines
 tests/clients.sh engines
 out=$(mktemp -d "${TMPDIR:-/tmp}/engines.XXXXXX")
@@ -15,16 +15,16 @@ mkdir "$out/spool"
 for number in 1 2 3 4 5 6; do
     # A version that a reader of numbers would take for another.
     if [ $((number % 2)) = 0 ]; then version=1.1 fault=none; else version=1.10 fault=leak; fi
-    TRACEHOUND_LABELS="service=shop,version=$version" LD_PRELOAD="$release/libtracehound.so" "$out/shop" $fault >/dev/null
+    TRACEHOUND_LABELS="service=shop,version=$version" LD_PRELOAD="$built/libtracehound.so" "$out/shop" $fault >/dev/null
 done
-"$release/heaptrace" collect --once --spool "$out/spool" --store "file://$out/store"
-ask() { (cd "$out" && "$engines/bin/python" "$OLDPWD/tests/clients/fleet_engines.py" "$release/heaptrace" "file://$out/store" spark datafusion); }
+"$built/heaptrace" collect --once --spool "$out/spool" --store "file://$out/store"
+ask() { (cd "$out" && "$engines/bin/python" "$OLDPWD/tests/clients/fleet_engines.py" "$built/heaptrace" "file://$out/store" spark datafusion); }
 echo "== as they came"
 ask
-"$release/heaptrace" fleet compact "file://$out/store" --before 9999-01-01
+"$built/heaptrace" fleet compact "file://$out/store" --before 9999-01-01
 echo "== compacted"
 ask
 echo "== an export, its types given to Spark"
 exported=$(find "$out/store" -name '*.dat' | sort | head -1)
-"$release/heaptrace" export --format parquet --output "$out/tables/" "$exported"
+"$built/heaptrace" export --format parquet --output "$out/tables/" "$exported"
 "$engines/bin/python" tests/clients/spark_types.py "$out/tables"

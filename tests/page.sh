@@ -2,7 +2,7 @@
 # The page in a real Chromium against the real server: records, serves, runs web/e2e.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-release=$(realpath "${CARGO_TARGET_DIR:-target}")/release
+built=$(realpath "${CARGO_TARGET_DIR:-target}")/${BUILD_PROFILE:-release}
 out=$(mktemp -d)
 log=$out/server.log
 server=0
@@ -17,12 +17,12 @@ finish() {
 trap finish EXIT
 
 rustc --edition 2024 -g -O -o "$out/leak" tests/programs/leak.rs
-"$release/heaptrace" run -o "$out/memory-leak.dat" -- "$out/leak" 1500 >/dev/null 2>&1
+"$built/heaptrace" run -o "$out/memory-leak.dat" -- "$out/leak" 1500 >/dev/null 2>&1
 python=$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')
-PYTHONMALLOC=malloc "$release/heaptrace" run -o "$out/memory-python.dat" -- "$python" tests/programs/work.py >/dev/null 2>&1
+PYTHONMALLOC=malloc "$built/heaptrace" run -o "$out/memory-python.dat" -- "$python" tests/programs/work.py >/dev/null 2>&1
 
 # Port 0: the system chooses; the server prints the address that it got.
-"$release/heaptrace" server "$out/memory-leak.dat" "$out/memory-python.dat" --port 0 >"$log" 2>&1 &
+"$built/heaptrace" server "$out/memory-leak.dat" "$out/memory-python.dat" --port 0 >"$log" 2>&1 &
 server=$!
 url=
 for _ in $(seq 200); do
@@ -36,4 +36,4 @@ if [ -z "$url" ]; then
     exit 1
 fi
 cd web
-HEAPTRACE_URL=$url HEAPTRACE=$release/heaptrace TRACEHOUND_LIBRARY=$release/libtracehound.so npm run e2e --silent
+HEAPTRACE_URL=$url HEAPTRACE=$built/heaptrace TRACEHOUND_LIBRARY=$built/libtracehound.so npm run e2e --silent

@@ -15,7 +15,7 @@ JOBS=$(nproc)
 failed=()
 
 # The recorder's own allocator is C code, and compiled already where the recorder is.
-for library in target/release/build/tikv-jemalloc-sys-*/out/lib/libjemalloc_pic.a; do
+for library in target/{release,quick}/build/tikv-jemalloc-sys-*/out/lib/libjemalloc_pic.a; do
     if [ -e "$library" ]; then export JEMALLOC_OVERRIDE=$PWD/$library; fi
 done
 

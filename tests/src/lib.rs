@@ -45,10 +45,19 @@ fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
+/// A product of the profile that this test was built with.
 fn artifact(name: &str) -> PathBuf {
-    let path = target().join("release").join(name);
-    assert!(path.exists(), "{} is missing: run `make build` first", path.display());
+    let test = std::env::current_exe().expect("this test has a path");
+    let path = test.ancestors().nth(2).expect("it lies in target/PROFILE/deps").join(name);
+    assert!(path.exists(), "{} is missing: `make build` or `make test-build` makes it", path.display());
     path
+}
+
+/// The profile of cargo that this test was built with, which those that build programs use, too.
+#[must_use]
+pub fn profile() -> String {
+    let folder = artifact("libtracehound.so");
+    folder.parent().and_then(Path::file_name).expect("a folder").to_string_lossy().into_owned()
 }
 
 /// `libtracehound.so`.

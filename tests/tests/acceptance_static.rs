@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use tracehound_tests::ground_truth::Case;
-use tracehound_tests::{compile, heaptrace, json, root, trace};
+use tracehound_tests::{compile, heaptrace, json, profile, root, trace};
 
 /// A binary of `tests/programs/static-allocators`. With the whole workspace's features, as the tests themselves: all
 /// that it shares with them is built already.
@@ -14,7 +14,7 @@ fn static_allocators(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let output = Command::new(env!("CARGO"))
-            .args(["build", "--release", "--quiet", "--workspace"])
+            .args(["build", "--profile", &profile(), "--quiet", "--workspace"])
             .args(["with-jemalloc", "with-mimalloc"].iter().flat_map(|binary| ["--bin", binary]))
             .current_dir(root())
             .output()

@@ -10,7 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tracehound_tests::ground_truth::Case;
 use tracehound_tests::{
-    compile, dump, dump_where, heaptrace, json, library, link_flags, number, root, trace, unless_busy, wait_for,
+    compile, dump, dump_where, heaptrace, json, library, link_flags, number, profile, root, trace, unless_busy,
+    wait_for,
 };
 
 /// A program of `tests/programs`, linked statically with the recorder inside. What the linker has to say fails it.
@@ -233,7 +234,7 @@ fn rust_crate() -> &'static Path {
     static CRATE: OnceLock<PathBuf> = OnceLock::new();
     CRATE.get_or_init(|| {
         let mut command = Command::new(env!("CARGO"));
-        command.args(["build", "--release", "--quiet", "-p", "tracehound"]).current_dir(root());
+        command.args(["build", "--profile", &profile(), "--quiet", "-p", "tracehound"]).current_dir(root());
         let output = command.output().expect("cargo can be started");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         library().with_extension("rlib")

@@ -9,12 +9,11 @@ use tempfile::TempDir;
 
 use crate::recording::Recording;
 
-/// The preload library, as `cargo build --release -p tracehound-preload` makes it.
+/// The preload library of the profile that this test was built with.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
-    let target = test.ancestors().nth(3).expect("it lies in target/*/deps");
-    let library = target.join("release/libtracehound.so");
-    assert!(library.exists(), "{} is missing: build the release library first", library.display());
+    let library = test.ancestors().nth(2).expect("it lies in target/PROFILE/deps").join("libtracehound.so");
+    assert!(library.exists(), "{} is missing: `make build` or `make test-build` makes it", library.display());
     library
 }
 
