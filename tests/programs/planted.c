@@ -26,6 +26,16 @@ static __attribute__((noinline)) void format_line(int n) {
 static __attribute__((noinline)) void index_entry(void) { keep(malloc(40)); }
 static __attribute__((noinline)) void *load_document(void) { return malloc(2000); }
 static __attribute__((noinline)) void *log_line(int n) { return calloc(1, 700 + n % 3 * 100); }
+static __attribute__((noinline)) void append_row(void) {
+    static char *rows;
+    static size_t bytes;
+    // By one row each time, not by a factor.
+    rows = realloc(rows, bytes + 2000);
+    memset(rows + bytes, 1, 2000);
+    bytes += 2000;
+}
+static __attribute__((noinline)) void *import_batch(void) { return memset(malloc(30000), 4, 30000); }
+static __attribute__((noinline)) void reserve_arena(void) { keep(malloc(48 << 20)); }
 
 // What every service does.
 static __attribute__((noinline)) void startup_tables(void) { keep(calloc(1, 600000)); }
@@ -59,8 +69,8 @@ static void *thread_work(void *name) {
 
 int main(int argc, char **argv) {
     const char *fault = argc > 1 ? argv[1] : "none";
-    static void *cache[ROUNDS * 4], *documents[20000];
-    int cached = 0;
+    static void *cache[ROUNDS * 4], *documents[20000], *batches[40];
+    int cached = 0, imported = 0;
     // So that no loop is unrolled: a call is one site.
     volatile int calls = 5;
     startup_tables();
@@ -74,6 +84,8 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 20000; i++)
             free(documents[i]);
     }
+    if (!strcmp(fault, "untouched"))
+        reserve_arena();
     static const char *const names[] = {"parser", "writer", "collector", "sender"};
     pthread_t threads[4];
     int started = !strcmp(fault, "thread") ? 4 : 0;
@@ -93,6 +105,15 @@ int main(int argc, char **argv) {
             usleep(2000);
             free(report);
         }
+        if (!strcmp(fault, "rows"))
+            for (int i = 0; i < calls; i++)
+                append_row();
+        // A rise in the middle, which is given back long before the end.
+        if (!strcmp(fault, "burst") && round >= 40 && round < 80)
+            batches[imported++] = import_batch();
+        if (round == 130)
+            while (imported > 0)
+                free(batches[--imported]);
         if (!strcmp(fault, "temporary"))
             for (int i = 0; i < 2000; i++)
                 format_line(i);

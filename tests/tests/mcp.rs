@@ -107,6 +107,35 @@ fn planted_faults_are_on_the_first_page() {
     has(&answers[0], &["recordings"]);
 }
 
+#[test]
+fn faults_that_leak_nothing_are_on_the_first_page_too() {
+    let stopped = recorded("stopped");
+    let answers = ask(&[&stopped.recording()], &[json!(["leaks", {}])]);
+    has(&answers[0], &["No leaking site grows"]);
+    has(&answers[0], &["bounded", "none of", "was ever freed", "growth stopped"]);
+
+    let thread = recorded("thread");
+    let answers = ask(&[&thread.recording()], &[json!(["summary", {}]), json!(["leaks", {}])]);
+    has(&answers[0], &["growing", "log_line"]);
+    has(&answers[1], &["growing", "of 3,200 blocks 2,400 were freed"]);
+
+    let rows = recorded("rows");
+    let answers = ask(&[&rows.recording()], &[json!(["top", {"metric": "allocated"}])]);
+    let first = answers[0].lines().find(|line| line.contains("append_row")).expect("a row");
+    assert!(first.contains("98.4%"), "{}", answers[0]);
+
+    let burst = recorded("burst");
+    let name = burst.recording().display().to_string();
+    let question = json!(["compare", {"before": [name], "from": "100ms", "to": "peak"}]);
+    let answers = ask(&[&burst.recording()], &[question]);
+    has(&answers[0], &["+1.14 MiB", "+40", "import_batch"]);
+
+    let untouched = recorded("untouched");
+    let answers = ask(&[&untouched.recording()], &[json!(["summary", {}]), json!(["memory", {}])]);
+    has(&answers[0], &["48.0 MiB", "reserve_arena"]);
+    has(&answers[1], &["48.6 MiB of live blocks never touched"]);
+}
+
 /// Every filter of the command line, with the same result.
 #[test]
 fn filters_are_those_of_the_command_line() {
