@@ -108,7 +108,7 @@ fn planted_faults_are_on_the_first_page() {
 }
 
 #[test]
-fn faults_that_leak_nothing_are_on_the_first_page_too() {
+fn five_more_planted_faults_are_on_the_first_page() {
     let stopped = recorded("stopped");
     let answers = ask(&[&stopped.recording()], &[json!(["leaks", {}])]);
     has(&answers[0], &["No leaking site grows"]);
