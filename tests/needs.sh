@@ -24,14 +24,18 @@ missing=()
 for need in "${needs[@]}"; do
     [ -e "${need#*:}" ] || missing+=("${need%%:*}")
 done
+newer() {
+    "$(dirname "$0")/newer-pythons.sh"
+    "$(dirname "$0")/newer-javas.sh"
+}
 if [ "${#missing[@]}" -eq 0 ]; then
-    exec "$(dirname "$0")/newer-pythons.sh"
+    newer
 elif [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing ${missing[*]}" >&2
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-    exec "$(dirname "$0")/newer-pythons.sh"
+    newer
 else
     echo "the tests need these Debian packages: ${missing[*]}" >&2
     echo "install them with: sudo apt-get install --no-install-recommends ${missing[*]}" >&2
