@@ -58,9 +58,11 @@ pub struct PageLooks {
     exact: Vec<u64>,
     /// Difference between the kernel's counters and its page tables.
     slack: u64,
-    /// Resident set at the last look, and the highest so far.
+    /// The program's resident set at the last look, and the highest so far.
     last_rss: u64,
     highest_rss: u64,
+    /// Of the resident set, the recorder's: it grows most where the program has hardly begun, and is no reason for a look.
+    recorder: u64,
     /// Time of the first check whether a look is due.
     began: u64,
     /// End of the last look.
@@ -86,6 +88,7 @@ impl PageLooks {
             slack: 0,
             last_rss: 0,
             highest_rss: 0,
+            recorder: 0,
             began: 0,
             last: 0,
             cost: 0,
@@ -115,10 +118,12 @@ impl PageLooks {
         [self.maps, self.status, self.probe.pagemap]
     }
 
-    /// Whether a look is due that was not requested: the resident set is `rss` now, or `period` is over (0: there is
-    /// none).
-    pub fn is_due(&mut self, now: u64, rss: u64, period: u64) -> bool {
+    /// Whether a look is due that was not requested: the resident set is `rss` now, of which `recorder` bytes are the
+    /// recorder's, or `period` is over (0: there is none).
+    pub fn is_due(&mut self, now: u64, rss: u64, recorder: u64, period: u64) -> bool {
         self.earn(now);
+        self.recorder = recorder;
+        let rss = rss.saturating_sub(recorder);
         let since = now.saturating_sub(self.last);
         if period > 0 && since >= period.max(2 * self.cost) {
             return true;
@@ -206,7 +211,7 @@ impl PageLooks {
         self.cost = ended.saturating_sub(started);
         self.credit = self.credit.saturating_sub_unsigned(self.cost);
         self.last = ended;
-        self.last_rss = after.rss();
+        self.last_rss = after.rss().saturating_sub(self.recorder);
         self.highest_rss = self.highest_rss.max(self.last_rss);
         looks
     }

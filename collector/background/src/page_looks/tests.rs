@@ -153,18 +153,22 @@ fn our_own_memory_is_told_apart_and_the_main_stack_found() {
 fn looks_come_with_changes_and_stay_within_their_time() {
     let mut looks = PageLooks::new();
     let now = sys::clock(libc::CLOCK_MONOTONIC);
-    assert!(looks.is_due(now, 10 << 20, 0), "the first resident set is a change");
+    assert!(looks.is_due(now, 10 << 20, 0, 0), "the first resident set is a change");
+    assert!(!looks.is_due(now, 10 << 20, 10 << 20, 0), "all of it is the recorder's");
+    looks.recorder = 0;
     looks.look(LookRequest::default(), || 1, &[], false);
     looks.last_rss = 100 << 20;
     looks.highest_rss = 100 << 20;
     let later = looks.last + 30_000_000;
     (looks.began, looks.earned_at, looks.credit) = (looks.last, later, 10_000_000);
-    assert!(!looks.is_due(later, 101 << 20, 0), "one in a hundred");
-    assert!(looks.is_due(later, 103 << 20, 0) && looks.is_due(later, 97 << 20, 0));
-    assert!(!looks.is_due(looks.last + 10_000_000, 103 << 20, 0), "too soon");
+    assert!(!looks.is_due(later, 101 << 20, 0, 0), "one in a hundred");
+    assert!(looks.is_due(later, 103 << 20, 0, 0) && looks.is_due(later, 97 << 20, 0, 0));
+    assert!(!looks.is_due(later, 130 << 20, 30 << 20, 0), "the recorder has grown");
+    assert!(looks.is_due(later, 130 << 20, 20 << 20, 0), "both have grown");
+    assert!(!looks.is_due(looks.last + 10_000_000, 103 << 20, 0, 0), "too soon");
     looks.credit = 0;
     looks.cost = 40_000_000;
-    assert!(!looks.is_due(later, 103 << 20, 0), "too dear");
-    assert!(looks.is_due(later + 100_000_000, 100 << 20, 50_000_000), "a period was asked for");
+    assert!(!looks.is_due(later, 103 << 20, 0, 0), "too dear");
+    assert!(looks.is_due(later + 100_000_000, 100 << 20, 0, 50_000_000), "a period was asked for");
     assert!(looks.has_time(later));
 }

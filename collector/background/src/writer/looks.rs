@@ -33,7 +33,7 @@ impl RecordingWriter {
             }
             self.session.looks.done.store(wanted, Ordering::Release);
             sys::futex_wake(&self.session.looks.done, i32::MAX);
-        } else if self.looks.is_due(now, self.rss, period) {
+        } else if self.looks.is_due(now, self.rss, self.recorder_bytes, period) {
             self.look(LookRequest::default());
         }
     }
