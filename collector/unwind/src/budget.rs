@@ -3,11 +3,13 @@
 //! The verified-chain table and the stack trie of every thread may have [`FREE`] bytes each without a request. More is
 //! taken from one account: [`SHARED`] bytes plus [`PER_NODE`] bytes for each node of the call tree. A thread whose
 //! request is refused empties its table and begins again; stacks stay exact. The trie answers events, and verified
-//! chains only serve to fill it, so verified chains may not use up the whole account.
+//! chains only serve to fill it: where they have been emptied, one stack is walked whole, and the next ones join it. So they
+//! may use a small part of the account; a larger one below HotSpot, whose known stacks are compared by them, too.
 
 use tracehound_shared::sync::atomic::{AtomicUsize, Ordering};
 
 use tracehound_shared::call_tree::CallTree;
+use tracehound_shared::hotspot;
 
 const FREE: usize = 384 << 10;
 const SHARED: usize = 12 << 20;
@@ -28,10 +30,13 @@ pub struct Account {
 }
 
 impl Account {
-    /// Which part of the account verified chains may fill, in percent.
-    pub const CHAINS: usize = 60;
-    /// Which part paths may fill.
+    /// Which part of the account paths may fill, in percent.
     pub const PATHS: usize = 100;
+
+    /// Which part verified chains may fill.
+    pub fn chains() -> usize {
+        if hotspot::is_known() { 60 } else { 20 }
+    }
 
     /// Nothing taken.
     pub const fn new() -> Account {

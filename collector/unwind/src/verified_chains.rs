@@ -292,7 +292,7 @@ impl VerifiedChains {
         }
         let bytes =
             bytes_of::<ChainRecord>(records)? + bytes_of::<RecordOrigin>(records)? + bytes_of::<Child>(records * 2)?;
-        self.account.resize(bytes, Account::CHAINS, tree)?;
+        self.account.resize(bytes, Account::chains(), tree)?;
         let grown = self.grow(records);
         self.account.settle(self.bytes());
         grown

@@ -72,6 +72,11 @@ pub fn gone(range: &Range<u64>) {
     }
 }
 
+/// Whether there is a code cache, as far as is known.
+pub fn is_known() -> bool {
+    HIGH.load(Ordering::Relaxed) != 0
+}
+
 /// Whether `inside` is code in HotSpot's code cache, as far as one is known.
 #[inline(always)]
 pub fn covers(inside: u64) -> bool {
