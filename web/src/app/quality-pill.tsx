@@ -1,15 +1,15 @@
 // How good the figures are, on every view: names, stacks, and what the program waited for the recorder.
 import { formatBytes, formatCount, formatDuration, formatPercent, plural } from "../lib/format.ts";
 import { shortWait, waitOf } from "../lib/waiting.ts";
-import { useHref, usePage } from "../ui/page.ts";
+import { usePage } from "../ui/page.ts";
 import { useUnnamed } from "./use-unnamed.ts";
+import { ViewLink } from "./view-link.tsx";
 
 /** Parts from here on are shown as a warning; a larger part without names has a bar of its own. */
 const WORTH = 0.01;
 
 export function QualityPill() {
   const { info } = usePage();
-  const href = useHref();
   const unnamed = useUnnamed();
   if (!info) return null;
   const { recorder, events, process } = info;
@@ -32,13 +32,13 @@ export function QualityPill() {
     `the recorder's threads ran ${formatDuration(recorder.background_cpu_ns)} and it took at most ${formatBytes(recorder.memory_bytes)}`,
   ];
   return (
-    <a
+    <ViewLink
+      view="recording"
       className="pill quality"
-      data-kind={isWorse ? "warn" : "done"}
-      href={href({}, { view: "recording" })}
+      kind={isWorse ? "warn" : "done"}
       title={`${all.filter(Boolean).join(";\n")}. The Recording view has all of it.`}
     >
       {shown.filter(Boolean).join(" · ")}
-    </a>
+    </ViewLink>
   );
 }

@@ -9,7 +9,16 @@ import type { RecordingSummary } from "../api/types.ts";
 import { Timeline } from "../features/timeline/timeline.tsx";
 import { type PageSearch, type View, writeSearch } from "../lib/search-params.ts";
 import { useNotice } from "../ui/notice.tsx";
-import { type GoOptions, type Href, HrefContext, type Page, PageContext, useFrameSearch } from "../ui/page.ts";
+import {
+  FrameContext,
+  type GoOptions,
+  type Href,
+  HrefContext,
+  type Page,
+  PageContext,
+  PageSource,
+  useFrameSearch,
+} from "../ui/page.ts";
 import { Answer, Empty, Failure, Loading } from "../ui/states.tsx";
 import { ViewBarSlot } from "../ui/view-bar.tsx";
 import { FilterBar } from "./filter-bar.tsx";
@@ -170,43 +179,45 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   const compared = view === "compare" ? recordings.find((known) => isComparable(known, recording, search)) : undefined;
   return (
     <PageContext.Provider value={page}>
-      <HrefContext.Provider value={href}>
-        <div className="shell">
-          <SkipLinks />
-          <PageContext.Provider value={frame}>
-            <TopBar openSheet={openSheet} ready={described !== undefined && !indexing} whole={whole} />
-          </PageContext.Provider>
-          {report && <ReportBar report={report} />}
-          <FileBanner recording={recording} />
-          {recording.state === "failed" ? (
-            <IndexingFailed recording={recording} />
-          ) : state === "cancelled" ? (
-            <IndexingCancelled recording={recording} />
-          ) : indexing ? (
-            <Indexing recording={recording} progress={live?.progress ?? recording.progress} />
-          ) : described === undefined ? (
-            <main>
-              {info.error ? (
-                <Failure error={info.error} retry={() => void info.refetch()} />
-              ) : (
-                <Loading what="the recording" />
-              )}
-            </main>
-          ) : (
-            <>
-              <Frame page={frame} compared={compared} slot={setSlot} />
-              <main className="view" data-view={view} id="view" tabIndex={-1}>
-                <ViewBarSlot value={slot}>
-                  <Suspense fallback={<Loading what="the view" />}>
-                    <View />
-                  </Suspense>
-                </ViewBarSlot>
+      <FrameContext.Provider value={frame}>
+        <HrefContext.Provider value={href}>
+          <div className="shell">
+            <SkipLinks />
+            <PageSource.Provider value={FrameContext}>
+              <TopBar openSheet={openSheet} ready={described !== undefined && !indexing} whole={whole} />
+            </PageSource.Provider>
+            {report && <ReportBar report={report} />}
+            <FileBanner recording={recording} />
+            {recording.state === "failed" ? (
+              <IndexingFailed recording={recording} />
+            ) : state === "cancelled" ? (
+              <IndexingCancelled recording={recording} />
+            ) : indexing ? (
+              <Indexing recording={recording} progress={live?.progress ?? recording.progress} />
+            ) : described === undefined ? (
+              <main>
+                {info.error ? (
+                  <Failure error={info.error} retry={() => void info.refetch()} />
+                ) : (
+                  <Loading what="the recording" />
+                )}
               </main>
-            </>
-          )}
-        </div>
-        {sheet && <ShortcutSheet close={() => setSheet(false)} />}
-      </HrefContext.Provider>
+            ) : (
+              <>
+                <Frame compared={compared} slot={setSlot} />
+                <main className="view" data-view={view} id="view" tabIndex={-1}>
+                  <ViewBarSlot value={slot}>
+                    <Suspense fallback={<Loading what="the view" />}>
+                      <View />
+                    </Suspense>
+                  </ViewBarSlot>
+                </main>
+              </>
+            )}
+          </div>
+          {sheet && <ShortcutSheet close={() => setSheet(false)} />}
+        </HrefContext.Provider>
+      </FrameContext.Provider>
     </PageContext.Provider>
   );
 }
@@ -214,16 +225,15 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
 const QUALITY = <QualityPill />;
 
 interface FrameProps {
-  page: Page;
   /** The other recording of a comparison. */
   compared: RecordingSummary | undefined;
   slot: (element: HTMLElement | null) => void;
 }
 
 /** What is above every view. */
-const Frame = memo(({ page, compared, slot }: FrameProps) => {
+const Frame = memo(({ compared, slot }: FrameProps) => {
   return (
-    <PageContext.Provider value={page}>
+    <PageSource.Provider value={FrameContext}>
       <Timeline beside={QUALITY} />
       {compared && (
         <Suspense>
@@ -232,7 +242,7 @@ const Frame = memo(({ page, compared, slot }: FrameProps) => {
       )}
       <FilterBar slot={slot} />
       <SymbolBanner />
-    </PageContext.Provider>
+    </PageSource.Provider>
   );
 });
 

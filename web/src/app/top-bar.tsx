@@ -8,11 +8,12 @@ import { Button } from "../ui/controls.tsx";
 import { Logo } from "../ui/logo.tsx";
 import { below, type MenuItem, useMenu } from "../ui/menu.tsx";
 import { useCopy } from "../ui/notice.tsx";
-import { type Page, useHref, usePage, useRequest } from "../ui/page.ts";
+import { type Page, usePage, useRequest } from "../ui/page.ts";
 import { toggleTheme, useTheme } from "../ui/theme.ts";
 import { endText } from "./end-text.ts";
 import { documentOf, download, EXPORTS } from "./exports.ts";
 import { ReportDialog } from "./report-dialog.tsx";
+import { ViewLink } from "./view-link.tsx";
 import { ViewTabs } from "./view-tabs.tsx";
 
 interface TopBarProps {
@@ -24,7 +25,6 @@ interface TopBarProps {
 
 export const TopBar = memo(({ openSheet, ready, whole }: TopBarProps) => {
   const page = usePage();
-  const href = useHref();
   const theme = useTheme();
   const copy = useCopy();
   const openMenu = useMenu();
@@ -137,9 +137,9 @@ export const TopBar = memo(({ openSheet, ready, whole }: TopBarProps) => {
         </Button>
       )}
       {info && info.exactness.lost_events > 0 && (
-        <a className="pill" data-kind="bad" href={href({}, { view: "recording" })}>
+        <ViewLink view="recording" className="pill" kind="bad">
           {plural(info.exactness.lost_events, "event")} missing
-        </a>
+        </ViewLink>
       )}
       {ready ? <ViewTabs /> : <span className="spring" />}
       {!report && (

@@ -2,7 +2,7 @@
 // it is no part of the address; what is selected is, and stays lit.
 import { useContext, useMemo, useSyncExternalStore } from "react";
 import { nameIn } from "../lib/identity.ts";
-import { PageContext } from "./page.ts";
+import { PageSource } from "./page.ts";
 
 let lit: string | undefined;
 const listeners = new Set<() => void>();
@@ -31,7 +31,7 @@ export function useLit(names: readonly string[]): {
   onPointerEnter: () => void;
   onPointerLeave: () => void;
 } {
-  const selected = useContext(PageContext)?.search.selected;
+  const selected = useContext(useContext(PageSource))?.search.selected;
   const pointed = useSyncExternalStore(subscribe, () => lit !== undefined && names.includes(lit));
   const on = pointed || (selected !== undefined && names.includes(nameIn(selected)));
   const [first] = names;

@@ -49,6 +49,13 @@ export interface Page {
 export type Href = (patch: Partial<PageSearch>, options?: Omit<GoOptions, "replace">) => string;
 
 export const PageContext = createContext<Page | null>(null);
+/** The page without the view's own place in its state: it stays the same when somebody goes from frame to frame. */
+export const FrameContext = createContext<Page | null>(null);
+/**
+ * Which of the two {@link usePage} returns. React draws everything anew that reads a context which changes somewhere
+ * above, also where a provider in between has another value: so what does not depend on the place reads another context.
+ */
+export const PageSource = createContext(PageContext);
 /** Apart from the page: it changes with every part of the address, and few have links. */
 export const HrefContext = createContext<Href>(() => "#");
 
@@ -70,7 +77,7 @@ function sameParts(a: PageSearch, b: PageSearch): boolean {
 }
 
 export function usePage(): Page {
-  const page = useContext(PageContext);
+  const page = useContext(useContext(PageSource));
   if (!page) throw new Error("usePage outside of a page");
   return page;
 }

@@ -5,7 +5,7 @@ import type { ReactNode } from "react";
 import type { PageSearch } from "../../src/lib/search-params.ts";
 import { MenuProvider } from "../../src/ui/menu.tsx";
 import { NoticeProvider } from "../../src/ui/notice.tsx";
-import { type GoOptions, type Page, PageContext } from "../../src/ui/page.ts";
+import { FrameContext, type GoOptions, type Page, PageContext } from "../../src/ui/page.ts";
 
 export interface Went {
   patch: Partial<PageSearch>;
@@ -44,7 +44,9 @@ export function renderInPage(children: ReactNode, search: PageSearch = {}) {
     <QueryClientProvider client={client}>
       <NoticeProvider>
         <MenuProvider>
-          <PageContext.Provider value={page}>{children}</PageContext.Provider>
+          <PageContext.Provider value={page}>
+            <FrameContext.Provider value={page}>{children}</FrameContext.Provider>
+          </PageContext.Provider>
         </MenuProvider>
       </NoticeProvider>
     </QueryClientProvider>,

@@ -1,5 +1,5 @@
 // How the graph is drawn, and its picture: buttons in a row, or one menu where a row has no room for them.
-import { useMemo } from "react";
+import { memo, useMemo } from "react";
 import type { Flamegraph } from "../../api/types.ts";
 import { isOfMoment } from "../../lib/moment.ts";
 import { pagesOf } from "../../lib/pins.ts";
@@ -80,7 +80,7 @@ function useOptions(document: Flamegraph): Option[] {
   return options;
 }
 
-export function GraphOptions({ document, pictures }: { document: Flamegraph; pictures: () => MenuItem[] }) {
+export const GraphOptions = memo(({ document, pictures }: { document: Flamegraph; pictures: () => MenuItem[] }) => {
   const options = useOptions(document);
   const openMenu = useMenu();
   return (
@@ -111,4 +111,4 @@ export function GraphOptions({ document, pictures }: { document: Flamegraph; pic
       </span>
     </>
   );
-}
+});

@@ -1,5 +1,5 @@
 // One flame graph as it is drawn: the bar above it, the frames, the details of the frame under the pointer.
-import { useDeferredValue, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { useCallback, useDeferredValue, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { Flamegraph } from "../../api/types.ts";
 import type { Theme } from "../../lib/colors.ts";
 import {
@@ -24,7 +24,7 @@ import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { useMatchKeys } from "../../ui/match-keys.ts";
 import { below, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { useCopy } from "../../ui/notice.tsx";
-import { usePage } from "../../ui/page.ts";
+import { FrameContext, PageSource, usePage } from "../../ui/page.ts";
 import { Empty } from "../../ui/states.tsx";
 import { useTheme } from "../../ui/theme.ts";
 import { Ancestors } from "./ancestors.tsx";
@@ -134,7 +134,12 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     const next = by > 0 ? matchRows.find((row) => row > active.row) : matchRows.findLast((row) => row < active.row);
     moveTo(nodeAtRow(tree, next ?? matchRows.at(by > 0 ? 0 : -1) ?? 0));
   };
-  useMatchKeys(step);
+  const latestStep = useRef(step);
+  latestStep.current = step;
+  const stepNow = useCallback((by: 1 | -1) => latestStep.current(by), []);
+  useMatchKeys(stepNow);
+  const pictures = useRef<() => MenuItem[]>(() => []);
+  const picturesNow = useCallback(() => pictures.current(), []);
   const onHoverKey = useHoverKeys();
 
   if (!tree || !zoom || !active || document.rows.id.length === 0 || tree.weight === 0) {
@@ -210,7 +215,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     return key === "p" ? pinHovered() : transforms.press(key, node);
   };
   const picture = () => pictureOf(zoom, document, width, theme, by, recording.title || recording.name);
-  const pictures = (): MenuItem[] => [
+  pictures.current = () => [
     { label: "Save as SVG", run: () => saveFile("flamegraph.svg", "image/svg+xml", picture().svg()) },
     { label: "Save as PNG", run: () => savePng("flamegraph.png", picture()) },
   ];
@@ -220,8 +225,10 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
       <div className="flame-bar">
         <Ancestors document={document} zoom={zoom} />
         <span className="spring" />
-        <SearchResult document={document} matches={matches} at={matchAt} step={step} />
-        <GraphOptions document={document} pictures={pictures} />
+        <PageSource.Provider value={FrameContext}>
+          <SearchResult document={document} matches={matches} at={matchAt} step={stepNow} />
+          <GraphOptions document={document} pictures={picturesNow} />
+        </PageSource.Provider>
       </div>
       <FoldedNote root={zoom} />
       <div ref={host} className="flame-host" data-split={search.split}>
@@ -249,7 +256,9 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
         />
         {search.split && <FunctionTable />}
       </div>
-      {coloring && <Legend coloring={coloring} document={document} tree={tree} theme={theme} />}
+      <PageSource.Provider value={FrameContext}>
+        {coloring && <Legend coloring={coloring} document={document} tree={tree} theme={theme} />}
+      </PageSource.Provider>
       <HoverDetails store={hover} node={active} document={document} zoom={zoom} />
       <HoverTip store={hover} document={document} zoom={zoom} />
       {pinned?.of === document && (

@@ -1,4 +1,5 @@
 // What the colours mean, and the choice of what they are by.
+import { memo } from "react";
 import type { Flamegraph } from "../../api/types.ts";
 import { changeColor, type Theme } from "../../lib/colors.ts";
 import type { FlameNode } from "../../lib/flame-tree.ts";
@@ -24,7 +25,7 @@ const TEXT: Record<ColorGroup, string> = {
   language: "language",
 };
 
-export function Legend({ coloring, document, tree, theme }: LegendProps) {
+export const Legend = memo(({ coloring, document, tree, theme }: LegendProps) => {
   const { search, go } = usePage();
   if (document.metric === "grown") return <Changes tree={tree} document={document} theme={theme} />;
   const { by, why, groups } = coloring;
@@ -54,7 +55,7 @@ export function Legend({ coloring, document, tree, theme }: LegendProps) {
       </ul>
     </div>
   );
-}
+});
 
 /** Blue shrank, red grew; the ends of the scale with their numbers. */
 function Changes({ tree, document, theme }: Omit<LegendProps, "coloring">) {

@@ -1,5 +1,7 @@
 // What a search found in the graph: how much it holds, how many frames match, and the way from one to the next.
+
 import { useQuery } from "@tanstack/react-query";
+import { memo } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Flamegraph } from "../../api/types.ts";
 import type { Matches } from "../../lib/flame-tree.ts";
@@ -18,7 +20,7 @@ interface SearchResultProps {
 }
 
 /** How much matches: exact for the whole tree, by asking the server for stacks with a match. */
-export function SearchResult({ document, matches, at, step }: SearchResultProps) {
+export const SearchResult = memo(({ document, matches, at, step }: SearchResultProps) => {
   const { search, subject, report } = usePage();
   const request = useRequest();
   const pattern = readPattern(search.q ?? "");
@@ -58,4 +60,4 @@ export function SearchResult({ document, matches, at, step }: SearchResultProps)
       )}
     </span>
   );
-}
+});
