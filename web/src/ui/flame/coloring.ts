@@ -39,8 +39,20 @@ export function groupOf(frame: FlameFrame, by: ColorGroup): string | undefined {
   }
 }
 
+/** Each name is taken apart once: a finer graph below a frame has the names of the one before. */
+const namespaces = new Map<string, string | undefined>();
+const MOST_NAMES = 100_000;
+
 /** The first two parts of what is before the last `::` of a name, outside of brackets. */
 export function namespaceOf(name: string): string | undefined {
+  if (!namespaces.has(name)) {
+    if (namespaces.size >= MOST_NAMES) namespaces.clear();
+    namespaces.set(name, readNamespace(name));
+  }
+  return namespaces.get(name);
+}
+
+function readNamespace(name: string): string | undefined {
   const plain = boxName(name).replace(/^[*&\s]+/, "");
   const parts: string[] = [];
   let depth = 0;
