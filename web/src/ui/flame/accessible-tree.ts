@@ -51,7 +51,13 @@ export class AccessibleTree {
     this.marks = marks;
     clearTimeout(this.timer);
     this.box.dataset["old"] = "";
-    this.timer = setTimeout(() => this.fill(), AFTER_MS);
+    this.timer = setTimeout(() => this.settle(), AFTER_MS);
+  }
+
+  /** Makes now what waits: the graph has arrived where it goes, and the page is drawn anew for that. */
+  settle(): void {
+    clearTimeout(this.timer);
+    if (this.box.dataset["old"] !== undefined) this.fill();
   }
 
   mark(marks: FlameMarks): void {

@@ -30,7 +30,7 @@ import {
   zoomed,
 } from "./layout.ts";
 import { drawMinimap, MINIMAP_HEIGHT } from "./minimap.ts";
-import { type Drawn, type Ink, paintFrames, paintMarks, ROW_HEIGHT, type Scene } from "./paint.ts";
+import { type Ink, outlinesOf, paintFrames, paintOutlines, ROW_HEIGHT, type Scene } from "./paint.ts";
 import { layer, Pictures } from "./pictures.ts";
 import { pixelsOf, Raster } from "./raster.ts";
 import type { FlameLook, FlameMarks, MakeFlameRenderer } from "./renderer.ts";
@@ -55,8 +55,8 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   const stage = document.createElement("div");
   stage.className = "flame-stage";
   stage.setAttribute("role", "presentation");
-  const pictures = new Pictures(stage);
-  const [marksCanvas, overlay] = layer(stage, "flame-marks");
+  const pictures = new Pictures(stage, () => tree.settle());
+  const [marksCanvas, overlay] = layer(pictures.box, "flame-marks");
   marksCanvas.hidden = true;
   const [mapCanvas, map] = layer(stage, "flame-minimap");
   content.append(stage);
@@ -101,7 +101,6 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   let scrolled = 0;
   /** The view that the small picture and the items were last put to. */
   let placed: FlameView | undefined;
-  let marksDrawn: Drawn = [];
   const raster = new Raster();
   let pixels: Uint32Array[] = [];
   let labels = new WeakMap<FlameNode, string>();
@@ -157,7 +156,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     pictures.jump();
     for (const [canvas, tall] of [
       ...pictures.canvases.map((canvas) => [canvas, height] as const),
-      [marksCanvas, height],
+      [marksCanvas, ROW_HEIGHT],
       [mapCanvas, MINIMAP_HEIGHT],
     ] as const) {
       canvas.width = Math.max(1, Math.round(width * ratio));
@@ -168,7 +167,6 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     }
     framesAreOld = true;
     mapIsOld = true;
-    marksDrawn = [];
     fitter = undefined;
     readStyle();
   }
@@ -197,7 +195,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     drawMarks();
     drawMap();
     placeItems();
-    if (glides) pictures.glide(marksDrawn.length > 0 ? [marksCanvas] : [], width);
+    if (glides) pictures.glide(width);
     if (placed === view) return;
     placed = view;
     host.dataset["view"] = `${view.left.toPrecision(6)} ${view.right.toPrecision(6)}`;
@@ -268,13 +266,13 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
 
   function drawMarks(): void {
     const active = marks.activeRow === undefined ? undefined : nodeOf(marks.activeRow);
-    for (const [x, y, wide, tall] of marksDrawn) overlay.clearRect(x, y, wide, tall);
-    marksDrawn = paintMarks(overlay, scene(), {
+    const outlines = outlinesOf(scene(), {
       lit,
       hovered,
       active: host.matches(":focus-visible") ? active : undefined,
     });
-    marksCanvas.hidden = marksDrawn.length === 0;
+    marksCanvas.hidden = outlines.length === 0;
+    if (outlines.length > 0) paintOutlines(overlay, outlines, ratio);
   }
 
   function drawMap(): void {
@@ -288,7 +286,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   function go(next: FlameView, glides: boolean): void {
     const glide = glides && !still.matches && pictures.approach(view, next);
     // It moves away from under the pointer.
-    if (glide) hovered = undefined;
+    if (glide) hover(undefined, { x: 0, y: 0 });
     else pictures.jump();
     view = next;
     ask();

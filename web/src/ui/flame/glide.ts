@@ -13,12 +13,6 @@ const HOLD_MS = 60_000;
 /** A picture that is magnified more shows nothing. */
 const MOST_MAGNIFIED = 5000;
 
-/** A picture: what it shows, and the canvases that it is on. */
-export interface ShownPicture {
-  view: FlameView;
-  canvases: readonly HTMLElement[];
-}
-
 const eased = (t: number): number => 1 - (1 - t) ** 3;
 
 /** Whether a way is short enough to be shown. */
@@ -44,36 +38,36 @@ export class Glide {
   private from: FlameView;
   private to: FlameView;
   private readonly began = performance.now();
-  private readonly animations: Animation[] = [];
-  private readonly old: Animation[] = [];
+  private readonly animation: Animation;
   private readonly timer: ReturnType<typeof setTimeout>;
   /** What the picture of where it was shows. */
   behind: FlameView;
 
-  /** Begins at once. `done` is called at its end, and not if it is stopped before. */
-  constructor(from: FlameView, next: ShownPicture, before: ShownPicture, width: number, done: () => void) {
+  /**
+   * Begins at once: moves the box of both pictures, in which the one from before is where it is as seen from the other.
+   * One box is one animation, and one layer for the compositor to move. `done` is called at its end, and not if it is
+   * stopped before.
+   */
+  constructor(
+    from: FlameView,
+    to: FlameView,
+    before: { view: FlameView; canvas: HTMLElement },
+    box: HTMLElement,
+    width: number,
+    done: () => void,
+  ) {
     this.from = from;
-    this.to = next.view;
+    this.to = to;
     this.behind = before.view;
+    const { style } = before.canvas;
+    style.transform = transformOf(before.view, to, width);
     // The one that shows more of less is above the other.
-    const isAbove = before.view.right - before.view.left < next.view.right - next.view.left;
-    for (const canvas of before.canvases) canvas.style.zIndex = isAbove ? "1" : "0";
-    for (const canvas of next.canvases) canvas.style.zIndex = "";
-    const along = (picture: FlameView) => {
-      const way = Array.from({ length: STEPS + 1 }, (_, step) => ({
-        transform: transformOf(picture, between(from, next.view, eased(step / STEPS)), width),
-        opacity: 1,
-        offset: ((step / STEPS) * GLIDE_MS) / HOLD_MS,
-      }));
-      return [...way, { ...way.at(-1), offset: 1 }];
-    };
-    for (const [{ view, canvases }, list] of [
-      [next, this.animations],
-      [before, this.old],
-    ] as const) {
-      const keyframes = along(view);
-      for (const canvas of canvases) list.push(canvas.animate(keyframes, HOLD_MS));
-    }
+    style.zIndex = before.view.right - before.view.left < to.right - to.left ? "1" : "0";
+    const way = Array.from({ length: STEPS + 1 }, (_, step) => ({
+      transform: transformOf(to, between(from, to, eased(step / STEPS)), width),
+      offset: ((step / STEPS) * GLIDE_MS) / HOLD_MS,
+    }));
+    this.animation = box.animate([...way, { ...way.at(-1), offset: 1 }], HOLD_MS);
     this.timer = setTimeout(() => {
       this.stop();
       done();
@@ -92,14 +86,8 @@ export class Glide {
     this.behind = move(this.behind);
   }
 
-  /** The old picture is no more true. */
-  forget(): void {
-    for (const animation of this.old) animation.cancel();
-  }
-
   stop(): void {
     clearTimeout(this.timer);
-    this.forget();
-    for (const animation of this.animations) animation.cancel();
+    this.animation.cancel();
   }
 }

@@ -136,47 +136,71 @@ interface Lit {
   active: FlameNode | undefined;
 }
 
-/** x, y, width and height of what was drawn, to be wiped before the next time. */
-export type Drawn = [number, number, number, number][];
+/** A line about what is seen of a frame. */
+interface Outline {
+  x: number;
+  y: number;
+  width: number;
+  color: string;
+  thick: number;
+}
 
-export function paintMarks(context: CanvasRenderingContext2D, scene: Scene, { lit, hovered, active }: Lit): Drawn {
+/** What is lit, of the levels that can be seen. */
+export function outlinesOf(scene: Scene, { lit, hovered, active }: Lit): Outline[] {
   const { layout, ink } = scene;
-  const drawn: Drawn = [];
+  const outlines: Outline[] = [];
   const index = functionsOf(layout);
-  const draw = (node: FlameNode, color: string, thick: number) => outline(context, scene, node, color, thick, drawn);
-  const drawAll = (frame: FlameFrame, color: string, thick: number) => {
-    for (const node of index.byFrame.get(frame) ?? []) draw(node, color, thick);
+  const add = (node: FlameNode, color: string, thick: number) => {
+    const outline = outlineOf(scene, node, color, thick);
+    if (outline) outlines.push(outline);
+  };
+  const addAll = (frame: FlameFrame, color: string, thick: number) => {
+    for (const node of index.byFrame.get(frame) ?? []) add(node, color, thick);
   };
   const chosen = scene.selectedFrames();
   for (const frame of (lit !== undefined && index.byName.get(lit)) || [])
-    if (!chosen.has(frame)) drawAll(frame, ink.strong, 1.2);
-  for (const frame of chosen) drawAll(frame, ink.accent, 2);
-  if (hovered) draw(hovered, ink.strong, 1.5);
-  if (active) draw(active, ink.strong, 2);
-  return drawn;
+    if (!chosen.has(frame)) addAll(frame, ink.strong, 1.2);
+  for (const frame of chosen) addAll(frame, ink.accent, 2);
+  if (hovered) add(hovered, ink.strong, 1.5);
+  if (active) add(active, ink.strong, 2);
+  return outlines;
 }
 
-function outline(
-  context: CanvasRenderingContext2D,
+function outlineOf(
   { layout, view, width, first, last, levelTop }: Scene,
   node: FlameNode,
   color: string,
   thick: number,
-  drawn: Drawn,
-): void {
+): Outline | undefined {
   const place = placeOf(layout, node.row);
   const level = place && layout.levels[place.level];
-  if (!place || !level || place.level < first || place.level > last) return;
+  if (!place || !level || place.level < first || place.level > last) return undefined;
   const scale = width / (view.right - view.left);
   const from = ((level.x0[place.index] ?? 0) - view.left) * scale;
   const to = ((level.x1[place.index] ?? 0) - view.left) * scale;
   // What is narrower than its outline is not seen under it.
-  if (to < 0 || from > width || to - from < 1) return;
+  if (to < 0 || from > width || to - from < 1) return undefined;
   const x = Math.max(from, -BEYOND_PX);
-  const end = Math.min(to, width + BEYOND_PX);
-  context.strokeStyle = color;
-  context.lineWidth = thick;
-  const y = levelTop(place.level);
-  context.strokeRect(x + thick / 2, y + thick / 2, Math.max(1, end - x - 1 - thick), ROW_HEIGHT - 1 - thick);
-  drawn.push([x - 2, y - 2, end - x + 4, ROW_HEIGHT + 4]);
+  return { x, y: levelTop(place.level), width: Math.min(to, width + BEYOND_PX) - x, color, thick };
+}
+
+/** Draws them on a canvas that is as high as they need: browsers copy all of it with every picture of the page. */
+export function paintOutlines(context: CanvasRenderingContext2D, outlines: readonly Outline[], ratio: number): void {
+  let top = Number.POSITIVE_INFINITY;
+  let bottom = Number.NEGATIVE_INFINITY;
+  for (const { y } of outlines) {
+    top = Math.min(top, Math.floor(y * ratio));
+    bottom = Math.max(bottom, Math.ceil((y + ROW_HEIGHT) * ratio));
+  }
+  const { canvas } = context;
+  // Wipes it as well.
+  canvas.height = bottom - top;
+  canvas.style.height = `${(bottom - top) / ratio}px`;
+  canvas.style.transform = `translateY(${top / ratio}px)`;
+  context.setTransform(ratio, 0, 0, ratio, 0, -top);
+  for (const { x, y, width, color, thick } of outlines) {
+    context.strokeStyle = color;
+    context.lineWidth = thick;
+    context.strokeRect(x + thick / 2, y + thick / 2, Math.max(1, width - 1 - thick), ROW_HEIGHT - 1 - thick);
+  }
 }

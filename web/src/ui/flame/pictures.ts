@@ -1,5 +1,5 @@
 // The two canvases of a graph's frames: the picture that is shown, and behind it the one from before, which is seen while
-// the graph goes from one view to another.
+// the graph goes from one view to another. What moves with them is in the same box.
 import { canGlide, covered, Glide } from "./glide.ts";
 import { type FlameView, WHOLE } from "./layout.ts";
 
@@ -24,12 +24,20 @@ export class Pictures {
   private start: FlameView | undefined;
   private from: FlameView = WHOLE;
   private motion: Glide | undefined;
+  private readonly arrived: () => void;
   /** What the picture shows. */
   view: FlameView = WHOLE;
+  /** What moves: both pictures, and whatever is drawn above them. */
+  readonly box = document.createElement("div");
 
-  constructor(parent: HTMLElement) {
-    this.behind = layer(parent, "flame-before");
-    this.front = layer(parent, "flame-frames");
+  /** `arrived` is called when a way has been shown to its end. */
+  constructor(parent: HTMLElement, arrived: () => void) {
+    this.arrived = arrived;
+    this.box.className = "flame-moving";
+    this.box.setAttribute("role", "presentation");
+    parent.append(this.box);
+    this.behind = layer(this.box, "flame-before");
+    this.front = layer(this.box, "flame-frames");
     this.behind[0].hidden = true;
   }
 
@@ -83,23 +91,22 @@ export class Pictures {
     [this.front, this.behind] = [this.behind, this.front];
     this.front[0].className = "flame-frames";
     this.behind[0].className = "flame-before";
-    this.front[0].hidden = false;
+    const [canvas] = this.front;
+    canvas.hidden = false;
+    canvas.style.transform = "";
+    canvas.style.zIndex = "";
     return true;
   }
 
-  /** Goes to the picture that was drawn, together with what is drawn above it. */
-  glide(above: readonly HTMLElement[], width: number): void {
-    this.behind[0].hidden = false;
-    this.motion = new Glide(
-      this.from,
-      { view: this.view, canvases: [this.front[0], ...above] },
-      { view: this.kept, canvases: [this.behind[0]] },
-      width,
-      () => {
-        this.motion = undefined;
-        this.hideOlder();
-      },
-    );
+  /** Goes to the picture that was drawn. */
+  glide(width: number): void {
+    const [canvas] = this.behind;
+    canvas.hidden = false;
+    this.motion = new Glide(this.from, this.view, { view: this.kept, canvas }, this.box, width, () => {
+      this.motion = undefined;
+      this.hideOlder();
+      this.arrived();
+    });
   }
 
   /** The same way in another tree. */
@@ -112,7 +119,7 @@ export class Pictures {
   /** The picture from before is of other rows. */
   forget(): void {
     if (this.start) this.jump();
-    this.motion?.forget();
+    this.hideOlder();
   }
 
   /** The next picture is shown at once. */
