@@ -34,7 +34,7 @@ use super::page_looks::PageLooks;
 use tracehound_shared::chunk::Chunk;
 use tracehound_shared::gate;
 use tracehound_shared::heap;
-use tracehound_shared::python::ListPosition;
+use tracehound_shared::code_list::ListPosition;
 use tracehound_shared::session::Session;
 use tracehound_shared::sys::{self, Errno};
 use tracehound_shared::thread::{ThreadContext, life};

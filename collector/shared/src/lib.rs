@@ -10,6 +10,7 @@ pub mod call_tree;
 pub mod chunk;
 pub mod clock;
 pub mod code;
+pub mod code_list;
 pub mod elf_file;
 pub mod gate;
 pub mod heap;

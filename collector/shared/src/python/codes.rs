@@ -14,10 +14,11 @@
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::code_list::{CodeEntry, HEADER_BYTES};
+use super::code_text::{self, HEADER_BYTES};
 use super::layout::{BYTES_DATA, OBJECT_SIZE, OBJECT_TYPE, PythonLayout, REFERENCE_MARKS, TEXT_STATE, UNIT};
 use super::memory::ObjectMemory;
 use super::{PythonInterpreter, move_epoch};
+use crate::code_list::CodeEntry;
 use crate::gate;
 use crate::lock::{Lock, LockGuard};
 use crate::sys;
@@ -75,7 +76,6 @@ static CODES: Lock<Codes> = Lock::new(Codes::EMPTY);
 static HOLDER: AtomicU64 = AtomicU64::new(0);
 /// A code object was freed and could not be removed from the table, because the lock was held.
 static MISSED: AtomicBool = AtomicBool::new(false);
-static NEXT_BASE: AtomicU64 = AtomicU64::new(0);
 
 impl Codes {
     const EMPTY: Codes =
@@ -170,7 +170,7 @@ impl Codes {
             return None;
         }
         // First, so that a capture that is left here wastes addresses, and the next function does not get the same.
-        let base = NEXT_BASE.fetch_add(text.units + 1, Ordering::Relaxed);
+        let base = code_text::CODES.take_addresses(text.units + 1);
         text.append(base)?;
         // SAFETY: a slot of the table, whose lock is held.
         unsafe { content.write(ContentSlot { hash, base }) };
@@ -428,9 +428,10 @@ impl CodeObject {
     fn append(&self, base: u64) -> Option<()> {
         let lens = [self.name.len(), self.file.len(), self.lines.len()];
         let bytes = (HEADER_BYTES + lens.iter().sum::<usize>()).next_multiple_of(8);
-        let mut out = CodeEntry::of(bytes)?;
+        let mut out = code_text::CODES.entry_of(bytes)?;
+        out.put(&(self.units as u32).to_le_bytes());
         out.put(&base.to_le_bytes());
-        for number in [bytes as u32, self.units as u32, self.first_line, u32::from(self.minor)] {
+        for number in [self.first_line, u32::from(self.minor)] {
             out.put(&number.to_le_bytes());
         }
         lens.iter().for_each(|&len| out.put(&(len as u32).to_le_bytes()));

@@ -7,7 +7,7 @@
 //! Only four functions of Python are called, and they only read: the thread's state (two ways), whether the interpreter
 //! ends, the version.
 
-mod code_list;
+mod code_text;
 mod codes;
 mod layout;
 mod memory;
@@ -20,7 +20,7 @@ use core::ops::Range;
 use super::code::{self, DynamicSymbols};
 use super::sys;
 
-pub use code_list::{CodeText, ListPosition, code_texts};
+pub use code_text::{CodeText, code_texts};
 pub use codes::{CODE_ADDRESSES, INTERPRETERS_OWN, address_of};
 pub use layout::{EntryMark, PythonLayout, TopFrame};
 pub use memory::ObjectMemory;
