@@ -241,12 +241,15 @@ impl LiveHeader {
 /// word 1   parent (32 bits) | 1 << 32          0 = not published
 /// ```
 ///
-/// Instructions of interpreted functions have addresses from `1 << 60` on, of which the lower 48 bits are here, and are of no
-/// generation. Earlier recorders did not set the bit: such addresses of theirs cannot be distinguished from others.
+/// Instructions of interpreted functions have addresses from `1 << 60` on, those of Java's from `1 << 61` on, of which the lower
+/// 48 bits are here, and are of no generation: instead of it, Java's have a 1. Earlier recorders did not set the bit: such
+/// addresses of theirs cannot be distinguished from others.
 #[must_use]
 pub const fn node_slot(node: crate::nodes::Node) -> [u64; 2] {
     let of_code = if node.pc >> 60 == INTERPRETED >> 60 {
         1 << 63
+    } else if node.pc >> 60 == JAVA >> 60 {
+        1 << 63 | 1 << 48
     } else if node.generation < MOST_GENERATIONS {
         (node.generation as u64) << 48
     } else {
@@ -257,6 +260,8 @@ pub const fn node_slot(node: crate::nodes::Node) -> [u64; 2] {
 
 /// First address of the instructions of interpreted functions.
 const INTERPRETED: u64 = 1 << 60;
+/// First address of the bytecodes of Java's methods.
+const JAVA: u64 = 1 << 61;
 /// Largest generation of a node slot.
 const MOST_GENERATIONS: u32 = (1 << 15) - 1;
 
@@ -267,7 +272,8 @@ pub const fn node_from_slot(words: [u64; 2]) -> Option<crate::nodes::Node> {
         return None;
     }
     if words[0] >> 63 == 1 {
-        let pc = INTERPRETED | words[0] & ((1 << 48) - 1);
+        let first = if words[0] >> 48 & 1 == 0 { INTERPRETED } else { JAVA };
+        let pc = first | words[0] & ((1 << 48) - 1);
         return Some(crate::nodes::Node { parent: words[1] as u32, pc, generation: 0 });
     }
     // A pc is sign-extended from 48 bits, as the processor does it.
@@ -286,8 +292,10 @@ mod tests {
             let node = Node { parent: 77, pc, generation: 3 };
             assert_eq!(node_from_slot(node_slot(node)), Some(node));
         }
-        let interpreted = Node { parent: 77, pc: (1 << 60) + 0x7ade, generation: 0 };
-        assert_eq!(node_from_slot(node_slot(interpreted)), Some(interpreted));
+        for first in [1 << 60, 1 << 61] {
+            let interpreted = Node { parent: 77, pc: first + 0x7ade, generation: 0 };
+            assert_eq!(node_from_slot(node_slot(interpreted)), Some(interpreted));
+        }
         let replaced = |generation| Node { parent: 77, pc: 0x5555_5555_4321, generation };
         assert_eq!(node_from_slot(node_slot(replaced(70_000))), Some(replaced(32_767)));
         assert_eq!(node_from_slot([5, 0]), None);

@@ -455,21 +455,21 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A function of an interpreted language. Its instructions have addresses of no module, and call-tree nodes as machine
-    /// code has them, return addresses in `pc` included.
+    /// A function of an interpreted language, or an interpreted one. Its instructions have addresses of no module, and
+    /// call-tree nodes as machine code has them, return addresses in `pc` included.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
     pub struct Code {
         /// First address.
         pub address: u64,
         /// Addresses.
         pub len: u32,
-        /// The language: `python`.
+        /// The language: `python`, with addresses from 2^60 on; `java`, with addresses from 2^61 on.
         pub language: String,
         /// Qualified name.
         pub function: Vec<u8>,
         /// Source file.
         pub file: Vec<u8>,
-        /// Line of the definition, and of the first address.
+        /// Line of the definition, or the first that is known, and of the first address. 0: none.
         pub first_line: u32,
         /// Pairs of varints: addresses since the pair before, and the zig-zag difference of the line from there on.
         pub lines: Vec<u8>,

@@ -1,7 +1,7 @@
 import java.lang.reflect.Field;
 import sun.misc.Unsafe;
 
-/** Allocates native memory of a size of its own at each call, and prints by what methods it was called. */
+/** Allocates native memory of a size of its own at each call, and prints by what methods it was called, in which lines. */
 public class Stacks {
     interface Step { int go(int depth, int way); }
     static class Left implements Step { public int go(int depth, int way) { return narrow(depth, way); } }
@@ -15,10 +15,12 @@ public class Stacks {
 
     static int leaf(int number) {
         size += 8;
-        unsafe.freeMemory(unsafe.allocateMemory(size));
-        StackTraceElement[] frames = new Throwable().getStackTrace();
+        unsafe.freeMemory(unsafe.allocateMemory(size)); StackTraceElement[] frames = new Throwable().getStackTrace();
         said.append(size);
-        for (StackTraceElement frame : frames) said.append(' ').append(frame.getClassName()).append('.').append(frame.getMethodName());
+        for (StackTraceElement frame : frames) {
+            said.append(' ').append(frame.getClassName()).append('.').append(frame.getMethodName());
+            said.append(':').append(frame.getLineNumber());
+        }
         said.append('\n');
         return number;
     }

@@ -33,36 +33,82 @@ fn record(path: &Path, folder: &TempDir, command: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What the program prints: by the size of an allocation the methods that it was made by, innermost first.
-fn printed(text: &str) -> HashMap<u64, Vec<&str>> {
+/// What the program prints: by the size of an allocation the methods that it was made by, with their lines, innermost first.
+fn printed(text: &str) -> HashMap<u64, Vec<(&str, u64)>> {
     text.lines()
         .filter_map(|line| {
             let (size, methods) = line.split_once(' ')?;
-            Some((size.parse().ok()?, methods.split(' ').collect()))
+            let methods = methods.split(' ').map(|method| {
+                let (name, line) = method.split_once(':').unwrap();
+                (name, line.parse().unwrap())
+            });
+            Some((size.parse().ok()?, methods.collect()))
         })
         .collect()
 }
 
-/// The functions of a stack that are in no module, innermost first; what has no name is empty.
-fn generated(event: &Value) -> Vec<&str> {
-    let frames = event["stack"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let generated = frames.iter().filter(|frame| frame["module"].is_null());
-    generated.map(|frame| frame["function"].as_str().unwrap_or_default()).collect()
+/// A frame in no module; what has no name is empty.
+#[derive(Debug)]
+struct GeneratedFrame<'a> {
+    name: &'a str,
+    file: Option<&'a str>,
+    line: Option<u64>,
+    language: Option<&'a str>,
+    is_interpreted: bool,
 }
 
-/// Whether the frames are those of the methods: each a method's own, or the interpreter's, with up to three of
-/// `allocateMemory` inside and the stub by which Java is called outside. Names of code that was dropped before the JVM
-/// ended are not known.
-fn agrees(frames: &[&str], methods: &[&str]) -> bool {
+/// The frames of a stack that are in no module, innermost first.
+fn generated(event: &Value) -> Vec<GeneratedFrame<'_>> {
+    let frames = event["stack"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let generated = frames.iter().filter(|frame| frame["module"].is_null());
+    let of = |frame: &'_ Value| u64::from_str_radix(frame["address"].as_str().unwrap().trim_start_matches("0x"), 16);
+    generated
+        .map(|frame| GeneratedFrame {
+            name: frame["function"].as_str().unwrap_or_default(),
+            file: frame["file"].as_str(),
+            line: frame["line"].as_u64(),
+            language: frame["language"].as_str(),
+            // Of code in memory no address is that high.
+            is_interpreted: of(frame).unwrap() >= 1 << 61,
+        })
+        .collect()
+}
+
+impl GeneratedFrame<'_> {
+    /// Whether the frame may be this method's: an interpreted one has its name and line, a compiled one its name, if its code
+    /// was not dropped before the JVM ended. The interpreter itself is none.
+    fn agrees(&self, (method, line): (&str, u64)) -> bool {
+        let is_named = || self.name.split_once('(').is_some_and(|(name, _)| name == method);
+        if self.is_interpreted {
+            let place = (Some("Stacks.java"), Some(line));
+            is_named() && self.language == Some("java") && (self.file, self.line) == place
+        } else {
+            self.name.is_empty() || is_named()
+        }
+    }
+}
+
+/// Whether the frames are those of the methods, with up to three of `allocateMemory` inside and the stub by which Java is
+/// called outside. In the mode that compiles nothing all are interpreted.
+fn agrees(frames: &[GeneratedFrame], methods: &[(&str, u64)], all_interpreted: bool) -> bool {
     let Some((stub, frames)) = frames.split_last() else { return false };
     let Some(inner) = frames.len().checked_sub(methods.len()) else { return false };
-    let is_interpreter = |frame: &str| frame.is_empty() || frame == "Interpreter";
     (1..=3).contains(&inner)
-        && !frames.iter().any(|frame| frame == stub)
-        && frames[..inner].iter().all(|frame| is_interpreter(frame) || frame.contains("Unsafe"))
-        && frames[inner..].iter().zip(methods).all(|(frame, method)| {
-            is_interpreter(frame) || frame.split_once('(').is_some_and(|(name, _)| name == *method)
-        })
+        && !stub.is_interpreted
+        && !frames.iter().any(|frame| frame.name == stub.name && !frame.name.is_empty())
+        && frames.iter().all(|frame| frame.is_interpreted || !all_interpreted)
+        && frames[..inner]
+            .iter()
+            .all(|frame| frame.name.contains("Unsafe") || frame.name.is_empty() && !frame.is_interpreted)
+        && frames[inner..].iter().zip(methods).all(|(frame, method)| frame.agrees(*method))
+}
+
+/// Compiles a program for a JVM, in `folder`. A runtime alone has no compiler; classes of an older one run on it.
+fn compile_for(jvm: &Path, source: &str, folder: &TempDir) {
+    let source = root().join("tests/programs").join(source);
+    let javac = Some(jvm.with_file_name("javac")).filter(|javac| javac.exists()).unwrap_or("/usr/bin/javac".into());
+    let compiled = Command::new(javac).args(["-nowarn", "-d"]).arg(folder.path()).arg(source).output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
 }
 
 #[test]
@@ -70,11 +116,7 @@ fn stacks_are_those_that_the_jvm_itself_prints() {
     let rounds = ROUNDS.to_string();
     for jvm in jvms() {
         let folder = tempfile::tempdir().unwrap();
-        let source = root().join("tests/programs/Stacks.java");
-        // A runtime alone has no compiler; classes of an older one run on it.
-        let javac = Some(jvm.with_file_name("javac")).filter(|javac| javac.exists()).unwrap_or("/usr/bin/javac".into());
-        let compiled = Command::new(javac).args(["-nowarn", "-d"]).arg(folder.path()).arg(source).output().unwrap();
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        compile_for(&jvm, "Stacks.java", &folder);
         let java = jvm.to_str().unwrap();
         // As it comes, with OSR, C1 and C2; and each alone.
         for mode in ["-XX:+TieredCompilation", "-Xint", "-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation", "-Xcomp"] {
@@ -94,23 +136,71 @@ fn stacks_are_those_that_the_jvm_itself_prints() {
             let info = ask(&["info"], &path);
             let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", number(&info, "/process/pid")));
             let mut right: HashMap<u64, bool> = HashMap::new();
-            let mut wrong = String::new();
+            let (mut wrong, mut interpreted) = (String::new(), 0);
             for event in &events {
                 let size = number(event, "/size");
                 let (frames, methods) = (generated(event), &expected[&size]);
-                let is_right = agrees(&frames, methods);
+                let is_right = agrees(&frames, methods, mode == "-Xint");
+                interpreted += frames.iter().filter(|frame| frame.is_interpreted).count();
                 // The JVM's own may have the same size.
                 *right.entry(size).or_default() |= is_right;
-                if !is_right && wrong.is_empty() {
+                if !is_right && wrong.is_empty() && frames.iter().any(|frame| frame.name.starts_with("Stacks")) {
                     wrong = format!("{frames:?} is not {methods:?}");
                 }
             }
             let count = right.values().filter(|right| **right).count();
-            println!("{java} {mode}: {count} of {ROUNDS} stacks are right");
+            println!("{java} {mode}: {count} of {ROUNDS} stacks are right, {interpreted} frames interpreted");
             assert_eq!(count, ROUNDS, "{java} {mode}: {wrong}");
             assert_eq!(number(&info, "/recorder/stacks/truncated"), 0, "{java} {mode}");
             assert_eq!(number(&info, "/recorder/stacks/heuristic"), 0, "{java} {mode}");
         }
+    }
+}
+
+/// Classes that `Reloads.java` loads and drops.
+const CLASSES: u64 = 2000;
+
+#[test]
+fn a_method_is_not_taken_for_one_that_was_unloaded_before() {
+    for jvm in jvms() {
+        let folder = tempfile::tempdir().unwrap();
+        compile_for(&jvm, "Reloads.java", &folder);
+        let path = folder.path().join("reloads.dat");
+        let java = jvm.to_str().unwrap();
+        // Each collection ends what was dropped, and is short.
+        let options = ["-Xint", "-XX:+UseSerialGC", "-Xmx16m", "-cp", "."];
+        let text = record(&path, &folder, &[&[java], &options[..], &["Reloads", &CLASSES.to_string()]].concat());
+        let unloaded: u64 = text.trim().parse().unwrap();
+        assert!(unloaded > CLASSES / 2, "{java}: only {unloaded} classes were unloaded");
+        let sizes = 1_000_000..1_000_000 + 16 * CLASSES;
+        let is_made = |event: &Value| {
+            event["kind"] == "alloc"
+                && event["size"].as_u64().is_some_and(|size| size % 8 == 0 && sizes.contains(&size))
+        };
+        let mut right: HashMap<u64, bool> = HashMap::new();
+        let mut wrong = String::new();
+        for event in dump_by_head(&["--frames", "all"], &path, is_made) {
+            let size = number(&event, "/size");
+            let class = (size - 1_000_000) / 16;
+            let frames = generated(&event);
+            let interpreted: Vec<_> = frames.iter().filter(|frame| frame.is_interpreted).collect();
+            let made: Vec<_> = interpreted.iter().map(|frame| (frame.name, frame.line)).collect();
+            let expected = [
+                (format!("made{}(long)", 10000 + class), Some(30000 + class)),
+                ("accept(long)".to_owned(), Some(10000 + class)),
+            ]
+            .map(|(method, line)| (format!("Made{}.{method}", 10000 + class), line));
+            let expected = expected.iter().map(|(name, line)| (&**name, *line));
+            let is_right = made.iter().copied().filter(|(name, _)| name.starts_with("Made")).eq(expected)
+                && frames.len() == interpreted.len() + 1;
+            *right.entry(size).or_default() |= is_right;
+            if !is_right && made.iter().any(|(name, _)| name.starts_with("Made")) {
+                wrong = format!("{size}: {made:?}");
+            }
+        }
+        let count = right.values().filter(|right| **right).count() as u64;
+        println!("{java}: {unloaded} classes unloaded, {count} of {} stacks are right", 2 * CLASSES);
+        assert_eq!((count, &*wrong), (2 * CLASSES, ""), "{java}");
     }
 }
 

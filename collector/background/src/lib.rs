@@ -10,6 +10,7 @@ pub mod blocks;
 pub mod earlier_recordings;
 pub mod file;
 pub mod initial_mappings;
+mod java_methods;
 pub mod memory;
 pub mod modules;
 pub mod output;

@@ -32,9 +32,9 @@ use super::memory::MemoryCounters;
 use super::modules::KnownModules;
 use super::page_looks::PageLooks;
 use tracehound_shared::chunk::Chunk;
+use tracehound_shared::code_list::ListPosition;
 use tracehound_shared::gate;
 use tracehound_shared::heap;
-use tracehound_shared::code_list::ListPosition;
 use tracehound_shared::session::Session;
 use tracehound_shared::sys::{self, Errno};
 use tracehound_shared::thread::{ThreadContext, life};
@@ -101,6 +101,8 @@ pub struct RecordingWriter {
     last_parts: Vec<MemoryPart>,
     /// Position in the list of code objects up to which they are in the file.
     codes_written: ListPosition,
+    /// The same of methods of Java.
+    methods_written: ListPosition,
     /// Descriptor of a list of blocks to be written; -1: none.
     block_list: i32,
 }
@@ -182,6 +184,7 @@ impl RecordingWriter {
             last_stack_counts: StackCounts::default(),
             last_parts: Vec::new(),
             codes_written: ListPosition::default(),
+            methods_written: ListPosition::default(),
             block_list: -1,
         };
         writer.first_clock();

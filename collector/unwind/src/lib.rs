@@ -321,7 +321,7 @@ impl Unwinder {
     unsafe fn flagged(&mut self, caller: Caller, captured: Captured) -> Captured {
         // SAFETY: the only caller is `capture`, whose contract covers this call.
         unsafe {
-            let is_stale = captured.flags & JAVA != 0 && !self.known.rules_hold();
+            let is_stale = captured.flags & JAVA != 0 && !self.known.still_holds();
             let captured = if is_stale { self.learn(caller) } else { captured };
             self.complete(captured)
         }

@@ -51,12 +51,15 @@ impl StackCache {
         Some(captured)
     }
 
-    /// Whether the rules of the stack that [`recall`](Self::recall) returned last are those of the code that is there now;
-    /// false, too, if its records are gone.
-    pub fn rules_hold(&self) -> bool {
+    /// Whether the stack that [`recall`](Self::recall) has just returned is right by the code and the methods that are there
+    /// now; false, too, if its records are gone.
+    ///
+    /// # Safety
+    /// The running thread must be in the state that was recalled.
+    pub unsafe fn still_holds(&self) -> bool {
         let record = self.chains.previous();
-        // SAFETY: a record of this very table, in which nothing has been made since.
-        record != self.chains.root() && unsafe { hotspot::rules_hold(&self.chains, record) }
+        // SAFETY: a record of this very table, in which nothing has been made since. `recall` has compared its words.
+        record != self.chains.root() && unsafe { hotspot::chain_holds(&self.chains, record) }
     }
 
     /// Makes `record` the answer for `state`, and the record that the next walk tries to join first.

@@ -15,7 +15,8 @@
 //! change once made; stacks that come and go need no bookkeeping at all.
 //!
 //! Frames that need more than one word (a saved rbp that matters, a realigned frame, a signal frame) have one
-//! record for each, the outer ones marked as *parts* of the frame.
+//! record for each, the outer ones marked as *parts* of the frame. An interpreted frame of Java has two more: its method and
+//! its bytecode, by which it has a name (see `hotspot`).
 //!
 //! A walk stops at the first frame that this table already has; most events are answered by `stack_trie`.
 
@@ -26,6 +27,7 @@ use core::ops::Range;
 
 use super::Captured;
 use super::budget::Account;
+use super::hotspot::InterpretedFrame;
 use super::memory::{Array, MemoryBlock, bytes_in_block, bytes_of};
 use super::rule::Rule;
 pub use chain_record::{ChainRecord, StackCheck, first_failing, verify_chain};
@@ -34,6 +36,7 @@ use insert::{Child, INDEX_BITS, MAX_PARTS};
 pub use insert::{WalkedFrame, is_insertable};
 use tracehound_shared::call_tree::{CallTree, NodeId};
 use tracehound_shared::code::Regions;
+use tracehound_shared::hotspot::{MethodName, NamedBytecode};
 use tracehound_shared::sys;
 
 const MAX_RECORDS: usize = 1 << INDEX_BITS;
@@ -252,6 +255,62 @@ impl VerifiedChains {
         unsafe { (*record).checks[0] }
     }
 
+    /// Whether a record checks which method its frame runs.
+    ///
+    /// # Safety
+    /// It must be a record of the table.
+    #[inline(always)]
+    pub unsafe fn has_method(&self, record: *mut ChainRecord) -> bool {
+        // SAFETY: a record of the table: the contract of `has_method`.
+        unsafe { self.origin(record) }.has(Marks::METHOD)
+    }
+
+    /// What the interpreted frame of a record says of its method, if its checks are those of one.
+    ///
+    /// # Safety
+    /// It must be a record of the table.
+    #[inline]
+    pub unsafe fn method_of(&self, record: *mut ChainRecord) -> Option<InterpretedFrame> {
+        // SAFETY: a record of the table: the contract of `method_of`. One with this mark has another part, whose origin has a
+        // name, or a zero.
+        unsafe {
+            let origin = self.origin(record);
+            if !self.has_method(record) {
+                return None;
+            }
+            let part = self.outer(record);
+            let RecordOrigin { pc, rbp: name, .. } = *self.origin(part);
+            Some(InterpretedFrame {
+                method: self.check(record).value,
+                bytecode: origin.has(Marks::BYTECODE).then(|| self.check(part).value),
+                named: MethodName::from_word(name).map(|name| NamedBytecode { name, pc }),
+            })
+        }
+    }
+
+    /// The count of unloaded classes at which the method of a record was what its name says; 0: none.
+    ///
+    /// # Safety
+    /// It must be a record of the table that [has a method](Self::has_method).
+    #[inline(always)]
+    pub unsafe fn checked_at(&self, record: *mut ChainRecord) -> u32 {
+        // SAFETY: a record of the table with another part: the contract of `checked_at`.
+        unsafe { self.origin(self.outer(record)) }.rule.0
+    }
+
+    /// Notes that count.
+    ///
+    /// # Safety
+    /// As for [`checked_at`](Self::checked_at).
+    pub unsafe fn set_checked_at(&self, record: *mut ChainRecord, count: u32) {
+        // SAFETY: a record of the table with another part, whose origin has its index: the contract of `set_checked_at`. The
+        // table is one thread's, and no reference to the origin is held.
+        unsafe {
+            let part = self.index(self.outer(record)) as usize;
+            (*self.origins.as_ptr().add(part)).rule = Rule(count);
+        }
+    }
+
     /// The backtrace that ends in a record's frame.
     ///
     /// # Safety
@@ -261,7 +320,8 @@ impl VerifiedChains {
         unsafe { (*record).summary.captured() }
     }
 
-    /// Ensures that the next `frames` frames can be inserted without moving records.
+    /// Ensures that the next `frames` frames can be inserted without moving records. One that says which method it runs
+    /// counts twice.
     #[cold]
     pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> Room {
         if self.has_room_for(frames, tree) {
@@ -278,7 +338,7 @@ impl VerifiedChains {
             || wanted.checked_next_power_of_two().is_some_and(|size| self.enlarge(size, tree).is_some())
     }
 
-    /// Number of frames for which there is room.
+    /// Number of frames for which there is room, counted as in [`make_room`](Self::make_room).
     pub fn room(&self) -> usize {
         (self.records.len() - self.count) / MAX_PARTS
     }

@@ -17,6 +17,7 @@ use super::{Caller, Captured, FRAME_POINTERS, HEURISTIC, INTERPRETED, JAVA, REGI
 use crate::python::is_evaluation;
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::code;
+use tracehound_shared::hotspot::makes_frames;
 use tracehound_shared::python;
 use tracehound_shared::sys;
 
@@ -73,6 +74,8 @@ impl Rules {
 /// Result of a walk; its frames are in the scratch array.
 struct WalkResult {
     frames: usize,
+    /// For how many frames there must be room, as the table counts.
+    room: usize,
     end: WalkEnd,
     /// Whether the frames depend on nothing but the top state and the words that their checks name.
     pure: bool,
@@ -106,7 +109,7 @@ pub unsafe fn learn(
     known.catch_up();
     // SAFETY: the caller keeps the contract of `capture`, which covers this call.
     let mut found = unsafe { walk(&known.chains, own, scratch, caller, rules) };
-    if found.pure && found.frames > known.chains.room() && known.make_room(found.frames, tree) {
+    if found.pure && found.room > known.chains.room() && known.make_room(found.room, tree) {
         // Records have moved or were dropped: the record joined is stale.
         // SAFETY: the caller keeps the contract of `learn`, which covers this call.
         found = unsafe { walk(&known.chains, own, scratch, caller, rules) };
@@ -119,15 +122,22 @@ pub unsafe fn learn(
         // SAFETY: the caller keeps the contract of `capture`, which covers this call.
         WalkEnd::General => return (unsafe { generally(scratch, found.frames, tree, caller) }, Means::General),
     };
-    if !found.pure || found.frames > chains.room() {
+    if !found.pure || found.room > chains.room() {
         // SAFETY: the walk has joined this record, or it is the root, and no record was made since.
-        return (intern(unsafe { chains.captured(outer) }, tree, scratch, found.frames), means);
+        let outer = unsafe { chains.captured(outer) };
+        // SAFETY: the walk has found these frames on the running thread's stack.
+        return (unsafe { intern(outer, tree, scratch, found.frames) }, means);
     }
     let mut at = outer;
+    let is_proven = found.room == found.frames || are_proven(scratch, found.frames);
     for index in (0..found.frames).rev() {
         // SAFETY: the walk filled this many frames; each was called from the one of `at`, which the walk has joined, or which
-        // was inserted last. There is room, so that records do not move.
-        unsafe { at = chains.insert(at, &*scratch.as_ptr().add(index), tree) };
+        // was inserted last. There is room, so that records do not move. The frames are on the stack of the running thread.
+        unsafe {
+            let frame = &*scratch.as_ptr().add(index);
+            let method = if frame.has_method { hotspot::method_of(frame, is_proven) } else { None };
+            at = chains.insert(at, frame, method, tree);
+        }
     }
     // SAFETY: the record that was joined or inserted last.
     let captured = unsafe { chains.captured(at) };
@@ -145,26 +155,43 @@ pub unsafe fn learn(
 /// As for [`learn`].
 #[cold]
 unsafe fn generally(scratch: &mut Array<WalkedFrame>, frames: usize, tree: &CallTree, caller: Caller) -> Captured {
-    let mut list = WalkedFrames { scratch, count: 0 };
+    let mut list = WalkedFrames { scratch, count: 0, methods: 0 };
     let push = |frame: GeneralFrame| {
-        list.push(WalkedFrame { pc: frame.pc, sp: 0, rbp: 0, rule: Rule::GENERAL, flags: frame.flags })
+        let GeneralFrame { pc, flags } = frame;
+        list.push(WalkedFrame { pc, sp: 0, rbp: 0, rule: Rule::GENERAL, flags, has_method: false })
     };
     // SAFETY: the caller keeps the contract of `learn`, which covers this call.
     let (count, flags) = match unsafe { general::unwind(caller, push) } {
         Some(flags) => (list.count, flags),
         None => (frames, SLOW | TRUNCATED),
     };
-    let captured = intern(Captured::NOTHING, tree, scratch, count);
+    // SAFETY: the frames are those of a walk on the running thread's stack, or say nothing of methods.
+    let captured = unsafe { intern(Captured::NOTHING, tree, scratch, count) };
     Captured { node: captured.node, flags: captured.flags | flags }
 }
 
+/// Whether exact rules alone have led to the first `frames` frames.
+#[cold]
+fn are_proven(scratch: &Array<WalkedFrame>, frames: usize) -> bool {
+    // SAFETY: the walk filled this many frames.
+    (0..frames).all(|index| hotspot::is_proven(unsafe { &*scratch.as_ptr().add(index) }.flags))
+}
+
 /// The node of frames called from `outer`'s, found without the verified-chain table.
-fn intern(outer: Captured, tree: &CallTree, scratch: &Array<WalkedFrame>, frames: usize) -> Captured {
+///
+/// # Safety
+/// The frames must be those of a walk on the running thread's stack.
+unsafe fn intern(outer: Captured, tree: &CallTree, scratch: &Array<WalkedFrame>, frames: usize) -> Captured {
     let mut captured = outer;
     for index in (0..frames).rev() {
         // SAFETY: the walk filled this many frames.
         let frame = unsafe { &*scratch.as_ptr().add(index) };
-        captured.node = tree.intern(captured.node, frame.pc, code::generation_of(frame.pc));
+        // SAFETY: a frame of the running thread: the contract of `intern`.
+        let method = if frame.has_method { unsafe { hotspot::method_of(frame, false) } } else { None };
+        captured.node = match method.and_then(|method| method.named) {
+            Some(named) => tree.intern(captured.node, named.pc, 0),
+            None => tree.intern(captured.node, frame.pc, code::generation_of(frame.pc)),
+        };
         captured.flags = flags_inside(captured.flags, frame.flags);
     }
     captured
@@ -173,6 +200,8 @@ fn intern(outer: Captured, tree: &CallTree, scratch: &Array<WalkedFrame>, frames
 struct WalkedFrames<'a> {
     scratch: &'a mut Array<WalkedFrame>,
     count: usize,
+    /// Those that say which method they run.
+    methods: usize,
 }
 
 impl WalkedFrames<'_> {
@@ -190,6 +219,7 @@ impl WalkedFrames<'_> {
         // SAFETY: `count` is below the length.
         unsafe { self.scratch.as_ptr().add(self.count).write(frame) };
         self.count += 1;
+        self.methods += usize::from(frame.has_method);
         true
     }
 
@@ -200,12 +230,56 @@ impl WalkedFrames<'_> {
         unsafe { self.scratch.grow(self.scratch.len() * 2) }.is_some()
     }
 
+    /// See [`FramesInTheMaking`], for the frame outside of the one pushed last.
+    #[cold]
+    fn in_the_making(&self) -> FramesInTheMaking {
+        let frame = |index: usize| {
+            // SAFETY: the indices below `count` were written by `push`.
+            unsafe { &*self.scratch.as_ptr().add(index) }
+        };
+        let mut making = FramesInTheMaking::default();
+        if let Some(last) = (0..self.count).rev().map(frame).find(|frame| !hotspot::is_interpreted(frame.rule)) {
+            making.pass(hotspot::covers(last.pc), last.rule, last.pc);
+        }
+        making
+    }
+
     /// Adds flags to the frame pushed last.
     fn mark(&mut self, flags: u8) {
         if let Some(last) = self.count.checked_sub(1) {
             // SAFETY: `last` was written by `push`.
             unsafe { (*self.scratch.as_ptr().add(last)).flags |= flags };
         }
+    }
+}
+
+/// Whether the next frame outwards may be one that HotSpot is making: it then replaces a compiled frame by interpreted ones,
+/// which have their place and nothing in it. They are next to the code that does it.
+#[derive(Default)]
+struct FramesInTheMaking {
+    /// Where the last frame of Java that is not interpreted is returned to, while only interpreted ones follow.
+    inner: Option<u64>,
+    /// What is known of that frame.
+    are_made: bool,
+}
+
+impl FramesInTheMaking {
+    /// Notes a frame; the next one is outside of it.
+    #[inline(always)]
+    fn pass(&mut self, is_java: bool, rule: Rule, pc: u64) {
+        if !is_java {
+            *self = FramesInTheMaking::default();
+        } else if !hotspot::is_interpreted(rule) {
+            *self = FramesInTheMaking { inner: Some(pc), are_made: false };
+        }
+    }
+
+    #[inline(always)]
+    fn are_next(&mut self) -> bool {
+        if let Some(inner) = self.inner.take() {
+            self.are_made = makes_frames(inner);
+        }
+        self.are_made
     }
 }
 
@@ -218,7 +292,7 @@ unsafe fn walk(
     caller: Caller,
     rules: Rules,
 ) -> WalkResult {
-    let mut frames = WalkedFrames { scratch, count: 0 };
+    let mut frames = WalkedFrames { scratch, count: 0, methods: 0 };
     let mut state = FrameState::from(caller);
     let mut readable = Readable::from(own, state.sp);
     let mut pure = true;
@@ -232,6 +306,7 @@ unsafe fn walk(
     // Where frame pointers do not give the size of a frame, the sp outside of it is only a lower bound.
     let mut sp_is_known = true;
     let mut is_interrupted = false;
+    let mut making = FramesInTheMaking::default();
     let mut on_goroutine = false;
     // Where the thread's stack was left for a goroutine's: must be further out each time, so that the walk ends.
     let mut left_at = 0;
@@ -243,16 +318,22 @@ unsafe fn walk(
             while chains.origin(candidate).sp < state.sp {
                 candidate = chains.outer(candidate);
             }
-            sp_is_known && is_at(chains, candidate, state)
+            sp_is_known && is_at(chains, candidate, state) && !making.are_next()
         };
         if is_at {
             // SAFETY: the candidate is a record of `chains`, and the walk has reached the state that its chain begins with.
             unsafe {
                 if verified_chains::verify_chain(candidate) {
-                    break WalkEnd::Joined(candidate);
+                    if chains.captured(candidate).flags & JAVA == 0 || hotspot::chain_holds(chains, candidate) {
+                        break WalkEnd::Joined(candidate);
+                    }
+                    // A method has taken the place of another one.
+                    candidate = chains.root();
+                    continue;
                 }
                 (candidate, state) = follow(chains, candidate, state, &mut frames);
             }
+            making = frames.in_the_making();
             if !readable.range().contains(&state.sp) {
                 match Readable::at(own, state.sp, readable.budget()) {
                     Some(there) => readable = there,
@@ -263,6 +344,7 @@ unsafe fn walk(
                             rbp: state.rbp,
                             rule: Rule::UNKNOWN,
                             flags: TRUNCATED,
+                            has_method: false,
                         });
                         pure = false;
                         break WalkEnd::Outermost;
@@ -321,7 +403,14 @@ unsafe fn walk(
             _ if is_java => flags | JAVA,
             _ => flags,
         };
-        let frame = WalkedFrame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags };
+        let mut has_method = false;
+        if is_java && ground == RuleSource::Information && !is_interrupted && hotspot::has_method(rule, state) {
+            has_method = !making.are_next();
+            // Once it is made, it has one.
+            pure &= has_method;
+        }
+        making.pass(is_java, rule, state.pc);
+        let frame = WalkedFrame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags, has_method };
         if !frames.push(frame) {
             frames.mark(TRUNCATED);
             pure = false;
@@ -371,7 +460,7 @@ unsafe fn walk(
             }
         }
     };
-    WalkResult { frames: frames.count, end, pure }
+    WalkResult { frames: frames.count, room: frames.count + frames.methods, end, pure }
 }
 
 fn same_page(a: u64, b: u64) -> bool {
@@ -408,13 +497,13 @@ unsafe fn follow(
     loop {
         let mut own_fails = false;
         // SAFETY: `record` is one of `chains`, by the contract of `follow`, and `outer_frame` leads to others.
-        let (origin, outer, inherited, outer_sp) = unsafe {
+        let (origin, outer, inherited, outer_sp, has_method) = unsafe {
             let outer = chains.outer_frame(at, |part| own_fails |= part == failing);
             let inherited = chains.captured(at).flags & !chains.captured(outer).flags;
-            (*chains.origin(at), outer, inherited, chains.origin(outer).sp)
+            (*chains.origin(at), outer, inherited, chains.origin(outer).sp, chains.has_method(at))
         };
         let state = FrameState { pc: origin.pc, sp: origin.sp, rbp };
-        let frame = WalkedFrame { pc: state.pc, sp: state.sp, rbp, rule: origin.rule, flags: inherited };
+        let frame = WalkedFrame { pc: state.pc, sp: state.sp, rbp, rule: origin.rule, flags: inherited, has_method };
         if own_fails || outer == chains.root() || !frames.push(frame) {
             return (outer, state);
         }

@@ -11,13 +11,16 @@ use super::facts::ModuleFacts;
 pub struct SourceCall<'a> {
     /// The function.
     pub code: &'a Code,
-    /// Line of the call.
+    /// Line of the call; 0: it is not known.
     pub line: u32,
 }
 
 /// The language of a call that means generated code at one address during one interval. Its function is the runtime's name,
 /// or several names, one a line, if it is not certain which of them was there.
 pub const GENERATED: &str = "generated";
+
+/// The language of methods of Java that were interpreted.
+pub const JAVA: &str = "java";
 
 /// All calls of a recording in interpreted languages, by address.
 #[derive(Debug, Default)]

@@ -237,6 +237,7 @@ impl Growth {
             sealer,
             self.peak_rss,
             self.inherited.as_ref(),
+            &self.nodes,
             UNFINISHED,
         );
         let keeper = Keeper {
@@ -333,6 +334,7 @@ impl Growth {
             sealer,
             self.peak_rss,
             self.inherited.as_ref(),
+            &self.nodes,
             ending,
         )
     }

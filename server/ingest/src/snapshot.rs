@@ -11,7 +11,7 @@ use super::scan::Scan;
 use super::seal::Sealer;
 use tracehound_api::info::{Capture, PeakRss, Remark};
 use tracehound_format::meta::{self, EndReason, Meta};
-use tracehound_index::facts::{Inherited, ModuleFacts, RecordingFacts, ThreadFacts};
+use tracehound_index::facts::{Inherited, ModuleFacts, RecordingFacts, ThreadFacts, is_interpreted};
 use tracehound_index::nodes::NO_LOCATION;
 use tracehound_index::schema::{MemoryReading, StoredLocation, StoredNode, TableRow};
 
@@ -47,6 +47,11 @@ impl NodeStore {
             }
         }
         sealer.writers.codes.append(&bytes)
+    }
+
+    /// Whether some of them, or of those that came in, are in the pseudo-module of an interpreter.
+    fn has_interpreted(&self, intake: &Intake) -> bool {
+        self.codes.iter().copied().chain(intake.codes.iter().map(|code| code.address)).any(is_interpreted)
     }
 
     /// Appends nodes that are not stored yet, up to the first unknown one; with `last`, unknown ones, too.
@@ -126,6 +131,7 @@ pub fn facts(
     sealer: &Sealer,
     peak_rss: Option<PeakRss>,
     inherited: Option<&Inherited>,
+    nodes: &NodeStore,
     ending: IndexEnding,
 ) -> RecordingFacts {
     let t = &engine.totals;
@@ -150,7 +156,7 @@ pub fn facts(
         running: ending.running,
         attached: intake.attached,
         killed: ending.killed,
-        modules: modules(intake, clock, inherited, !sealer.writers.codes.is_empty()),
+        modules: modules(intake, clock, inherited, nodes.has_interpreted(intake)),
         threads: threads(intake, engine),
         marks: intake.marks(clock),
         context_names: context_names(intake),

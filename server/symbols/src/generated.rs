@@ -88,6 +88,13 @@ impl GeneratedFunction {
         Self { name: text, place: None, language: None, kind: CodeKind::Library }
     }
 
+    /// A method of Java, by its name.
+    pub fn of_method(name: String) -> Self {
+        let is_library = JAVA_LIBRARY.iter().any(|package| name.starts_with(package));
+        let kind = if is_library { CodeKind::Library } else { CodeKind::of(Some(&name), None, None) };
+        Self { name: name.into(), place: None, language: Some(SourceLanguage::Java), kind }
+    }
+
     /// What a text of a perf map says. In a JVM (`in_jvm`) what is no method is the JVM's own.
     pub fn parse(text: &str, in_jvm: bool) -> Self {
         let known = v8(text).or_else(|| java(text, in_jvm)).or_else(|| python(text));
@@ -211,9 +218,7 @@ fn java(text: &str, in_jvm: bool) -> Option<GeneratedFunction> {
         // What has dots and nothing else about it is a method only where there is Java.
         (in_jvm && is_dotted(text)).then(|| text.to_owned())
     })?;
-    let is_library = JAVA_LIBRARY.iter().any(|package| name.starts_with(package));
-    let kind = if is_library { CodeKind::Library } else { CodeKind::of(Some(&name), None, None) };
-    Some(GeneratedFunction { name: name.into(), place: None, language: Some(SourceLanguage::Java), kind })
+    Some(GeneratedFunction::of_method(name))
 }
 
 /// `Ljava/lang/String;::hashCode`

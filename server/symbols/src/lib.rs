@@ -45,7 +45,7 @@ pub use code_log::CodeLogs;
 use locate::SymbolFile;
 pub use locate::{hex, map};
 use perf_map::PerfMap;
-use state::{CallSite, Symbolization, place};
+use state::{CallSite, Symbolization, method_call, place};
 
 /// Addresses of one file that are looked up together: the file's key, the file, the addresses.
 type Job<'a> = (Arc<[u8]>, &'a resolve::OpenedSymbols, Vec<u64>);
@@ -190,6 +190,10 @@ impl Symbolizer {
         let mut levels = Vec::new();
         for location in locations {
             let place = place(trace, location);
+            if matches!(place, CallSite::Nowhere(address) if method_call(trace, address).is_some()) {
+                // Its name is in the recording itself.
+                continue;
+            }
             if let CallSite::Nowhere(address) = place
                 && let Some(text) = self.read().generated_text(address)
             {

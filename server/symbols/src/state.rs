@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tracehound_index::Trace;
 use tracehound_index::facts::ModuleFacts;
-use tracehound_index::interpreted::{GENERATED, SourceCall};
+use tracehound_index::interpreted::{GENERATED, JAVA, SourceCall};
 use tracehound_index::language::SourceLanguage;
 use tracehound_index::program::{CodeKind, PYTHON_TRAMPOLINE};
 use tracehound_index::symbols::{FileId, FunctionFacts, FunctionId, LocationId, SymbolFrame};
@@ -129,6 +129,11 @@ impl Symbolization {
         // Where names came with the recording, which may know less of them.
         let mut came_along = false;
         let (module, address, functions) = match place {
+            CallSite::Nowhere(pc) if let Some(call) = method_call(trace, pc) => {
+                let frame = self.method_frame(call);
+                self.place_frames(location, vec![frame]);
+                return;
+            }
             CallSite::Nowhere(pc) => match version_text(trace, pc).or_else(|| self.generated_text(pc)) {
                 Some(text) => {
                     if GeneratedFunction::may_have_inlined(&text) {
@@ -221,6 +226,23 @@ impl Symbolization {
             });
         }
         SymbolFrame { function, file, line, inlined: false }
+    }
+
+    /// The frame of an interpreted method. It is the function that it is where it was compiled.
+    fn method_frame(&mut self, call: SourceCall<'_>) -> SymbolFrame {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut frame = self.generated_frame(&GeneratedFunction::of_method(text(&call.code.function)));
+        let line = |line: u32| Some(line).filter(|&line| line > 0);
+        if !call.code.file.is_empty() {
+            let file = self.file_id(&text(&call.code.file).into());
+            (frame.file, frame.line) = (Some(file), line(call.line));
+            // Where it was compiled, nothing says where its source is.
+            if let Some(function) = self.functions.get_mut(frame.function as usize).filter(|facts| facts.file.is_none())
+            {
+                (function.file, function.line) = (Some(file), line(call.code.first_line));
+            }
+        }
+        frame
     }
 
     /// Kind and language of a function of a module.
@@ -355,6 +377,11 @@ fn cache_key(module: &ModuleFacts, located: &SymbolFiles) -> Arc<[u8]> {
         }
     }
     key.into()
+}
+
+/// The call at a return address, if it is one in an interpreted method of Java.
+pub(super) fn method_call(trace: &Trace, address: u64) -> Option<SourceCall<'_>> {
+    trace.interpreted().call_at(address).filter(|call| call.code.language == JAVA)
 }
 
 /// What was at a return address during one interval, if several pieces of code were there one after the other.

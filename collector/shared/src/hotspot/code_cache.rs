@@ -29,7 +29,7 @@ pub struct CodeCache {
     /// See `low`.
     pub high: u64,
     /// The bytecode interpreter's code.
-    interpreter: (u64, u64),
+    pub interpreter: (u64, u64),
     /// Where Java code returns to native code that has called it.
     call_stub_return: u64,
     layout: BlobLayout,
@@ -55,6 +55,8 @@ struct BlobLayout {
     block_header: u64,
     blob_bytes: u64,
     used: u64,
+    /// 0: it has none.
+    name: u64,
     size: u64,
     frame_size: u64,
     frame_complete: u64,
@@ -147,6 +149,7 @@ impl CodeCache {
             block_header: 0,
             blob_bytes: 0,
             used: 0,
+            name: 0,
             size: 0,
             frame_size: 0,
             frame_complete: 0,
@@ -178,6 +181,9 @@ impl CodeCache {
         let [heaps, low, high, call_stub, code, stub_buffer, buffer_limit, len, data, space, map, shift, rest @ ..] =
             fields.map(|field| field.place);
         let [low_boundary, high_boundary, committed_low, committed_high, used, size, frame_size, frame_complete] = rest;
+        let mut name = [HotSpotField::default()];
+        memory.find_fields(symbols, &[FieldName(b"CodeBlob", b"_name", false)], &mut name).ok_or(NoCache::NotYet)?;
+        let name = if name[0].kind == FieldKind::Word { name[0].place } else { 0 };
         let size_of = |name: &[u8]| memory.size_of_type(symbols, name).ok_or(NoCache::Unknown);
         let block_header = size_of(b"HeapBlock")?;
         let blob_bytes = size_of(b"CodeBlob")?;
@@ -185,6 +191,7 @@ impl CodeCache {
             block_header,
             blob_bytes,
             used,
+            name,
             size,
             frame_size,
             frame_complete,
@@ -274,6 +281,32 @@ impl CodeCache {
         }
     }
 
+    /// Whether pieces of code have names, so that [`makes_frames`](Self::makes_frames) knows.
+    pub fn has_names(&self) -> bool {
+        self.layout.name != 0
+    }
+
+    /// Whether the code that returns to `pc` replaces a compiled frame by interpreted ones. While it does, those outside of
+    /// it have their place and nothing in it. `memory` is that of the virtual machine's library.
+    pub fn makes_frames(&self, memory: &ImageMemory, pc: u64) -> bool {
+        const MAKERS: [&[u8]; 2] = [b"DeoptimizationBlob", b"UncommonTrapBlob"];
+        self.blob_at(pc.wrapping_sub(1)).is_some_and(|blob| {
+            // SAFETY: `blob_at` has checked that the blob's members can be read.
+            let name = unsafe { ((blob + self.layout.name) as *const u64).read_volatile() };
+            MAKERS.iter().any(|maker| memory.is(name, maker))
+        })
+    }
+
+    /// The interpreter's code from `pc` on, a return address in it; empty if it is none.
+    pub fn interpreter_code(&self, pc: u64) -> &'static [u8] {
+        let (start, end) = self.interpreter;
+        if pc <= start || pc >= end {
+            return &[];
+        }
+        // SAFETY: the interpreter's code is there for as long as the virtual machine, and does not change.
+        unsafe { core::slice::from_raw_parts(pc as *const u8, (end - pc) as usize) }
+    }
+
     /// The live blob around `address`, of which all members can be read.
     fn blob_at(&self, address: u64) -> Option<u64> {
         let heap = self.heaps.iter().find(|heap| (heap.low..heap.end).contains(&address))?;
@@ -330,6 +363,7 @@ impl BlobLayout {
         let code_bytes = if self.is_address { 8 } else { 4 };
         let complete_bytes = if self.is_short { 2 } else { 4 };
         let members = [
+            (self.name, 8),
             (self.size, 4),
             (self.frame_size, 4),
             (self.code_begin, code_bytes),

@@ -1,5 +1,5 @@
-//! HotSpot, the usual Java virtual machine, in the process: location of its code cache, and layout of the frames of the
-//! code there.
+//! HotSpot, the usual Java virtual machine, in the process: location of its code cache, layout of the frames of the code
+//! there, and names of the methods that its interpreter runs.
 //!
 //! ```text
 //! module loaded ─▶ look_at: has it gHotSpotVMStructs?  ─▶ FOUND
@@ -9,7 +9,12 @@
 //! tables that it exports for debuggers, of versions whose code keeps to what [`JavaFrame`] says.
 
 mod code_cache;
+mod interpreter_code;
+mod line_table;
+mod method_layout;
+mod methods;
 mod tables;
+mod unloading;
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::cell::UnsafeCell;
@@ -19,7 +24,12 @@ use super::code::DynamicSymbols;
 use super::sys::SignalsBlocked;
 pub use code_cache::JavaFrame;
 use code_cache::{CodeCache, NoCache};
-use tables::{FieldName, HotSpotField, ImageMemory};
+use interpreter_code::relies_on_frame;
+pub use line_table::{LinePair, LineTable, NextPair};
+use method_layout::MethodLayout;
+pub use methods::{JAVA_ADDRESSES, MethodName, MethodText, NamedBytecode, method_texts};
+use tables::{FieldKind, FieldName, HotSpotField, ImageMemory};
+use unloading::UnloadCounters;
 
 const UNSEEN: u32 = 0;
 const FOUND: u32 = 1;
@@ -40,12 +50,71 @@ static VERSION: AtomicU32 = AtomicU32::new(0);
 static LOW: AtomicU64 = AtomicU64::new(0);
 static HIGH: AtomicU64 = AtomicU64::new(0);
 static REMARKED: AtomicBool = AtomicBool::new(false);
-static CACHE: CachePlace = CachePlace(UnsafeCell::new(CodeCache::NONE));
+static LAYOUTS: LayoutsPlace = LayoutsPlace(UnsafeCell::new(Layouts {
+    cache: CodeCache::NONE,
+    methods: None,
+    anchor: 0,
+    unloading: CountersPlace::new(),
+}));
 
-struct CachePlace(UnsafeCell<CodeCache>);
+/// What is known of the virtual machine.
+struct Layouts {
+    cache: CodeCache,
+    /// `None`: methods have no names.
+    methods: Option<MethodLayout>,
+    /// Where a thread has the stack pointer of its last frame of Java.
+    anchor: u32,
+    unloading: CountersPlace,
+}
+
+/// Where the counters of unloaded classes are. The virtual machine makes them after its first code: they are looked for when
+/// they are needed first.
+struct CountersPlace {
+    state: AtomicU32,
+    found: UnsafeCell<Option<UnloadCounters>>,
+}
+
+impl CountersPlace {
+    const fn new() -> CountersPlace {
+        CountersPlace { state: AtomicU32::new(FOUND), found: UnsafeCell::new(None) }
+    }
+
+    #[inline]
+    fn get(&self) -> Option<&UnloadCounters> {
+        if self.state.load(Ordering::Acquire) == READY {
+            // SAFETY: nobody writes it any more.
+            return unsafe { (*self.found.get()).as_ref() };
+        }
+        self.find();
+        None
+    }
+
+    #[cold]
+    fn find(&self) {
+        let _undisturbed = SignalsBlocked::new();
+        if self.state.compare_exchange(FOUND, PREPARING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            let start = START.load(Ordering::Relaxed);
+            // SAFETY: the loader has mapped it there, and it was not unloaded: its layouts are in use. Only this thread is in
+            // the state PREPARING, and nobody reads what is found before READY.
+            unsafe {
+                let of_library = ImageMemory::of(start).zip(DynamicSymbols::of(start));
+                *self.found.get() = of_library.and_then(|(memory, symbols)| UnloadCounters::find(&memory, &symbols));
+            }
+            self.state.store(READY, Ordering::Release);
+        }
+    }
+}
+
+struct LayoutsPlace(UnsafeCell<Layouts>);
 
 // SAFETY: written once, by the thread that has moved the state from FOUND to PREPARING, and read only when it is READY.
-unsafe impl Sync for CachePlace {}
+unsafe impl Sync for LayoutsPlace {}
+
+/// How far below the frame pointer an interpreted frame has its `Method`, and the address of its bytecode: the same in all
+/// of [`VERSIONS`].
+pub const METHOD_SLOT: u64 = 24;
+/// See [`METHOD_SLOT`].
+pub const BYTECODE_SLOT: u64 = 64;
 
 /// An object was loaded whose first segment begins at `map_start`.
 ///
@@ -83,13 +152,67 @@ pub fn covers(inside: u64) -> bool {
     inside < HIGH.load(Ordering::Relaxed) && inside >= LOW.load(Ordering::Relaxed)
 }
 
+fn layouts() -> Option<&'static Layouts> {
+    // SAFETY: nobody writes them any more.
+    (STATE.load(Ordering::Acquire) == READY).then(|| unsafe { &*LAYOUTS.0.get() })
+}
+
 /// Layout of the frame whose return address is `pc`; `None` if there is no code at `pc`.
 pub fn frame_at(pc: u64) -> Option<JavaFrame> {
-    if STATE.load(Ordering::Acquire) != READY {
-        return None;
-    }
-    // SAFETY: nobody writes it any more.
-    unsafe { &*CACHE.0.get() }.frame_at(pc)
+    layouts()?.cache.frame_at(pc)
+}
+
+/// Whether methods of interpreted frames can be named.
+pub fn names_methods() -> bool {
+    layouts().is_some_and(|layouts| layouts.methods.is_some())
+}
+
+/// Whether an interpreted frame that is returned to at `pc` has the address of its bytecode, as it is now.
+pub fn has_bytecode(pc: u64) -> bool {
+    layouts().is_some_and(|layouts| relies_on_frame(layouts.cache.interpreter_code(pc), layouts.anchor))
+}
+
+/// Whether the code that returns to `pc` replaces a compiled frame by interpreted ones. While it does, those outside of it
+/// have their place and nothing in it.
+pub fn makes_frames(pc: u64) -> bool {
+    layouts().is_some_and(|layouts| {
+        // SAFETY: the loader has mapped the library there, and the state shows that it was not unloaded.
+        let memory = unsafe { ImageMemory::of(START.load(Ordering::Relaxed)) };
+        memory.is_none_or(|memory| layouts.cache.makes_frames(&memory, pc))
+    })
+}
+
+/// The name of the method at `method`, in a frame that has `bytecode`; `None` if there is no method, or if the bytecode is
+/// none of its. If it is not certain that there is one (`is_live`), the kernel is asked about all that is read.
+///
+/// # Safety
+/// If `is_live`, the calling thread must be in a frame of the method.
+pub unsafe fn name_of(method: u64, bytecode: Option<u64>, is_live: bool) -> Option<NamedBytecode> {
+    let layout = layouts()?.methods.as_ref()?;
+    // SAFETY: the contract of `name_of`, in both.
+    unsafe { methods::name_of(layout, method, bytecode, is_live) }
+}
+
+/// Whether the method at `method` is still what it was when it got this name, in a frame that has `bytecode`.
+///
+/// # Safety
+/// As for [`name_of`].
+#[inline]
+pub unsafe fn is_still(named: NamedBytecode, method: u64, bytecode: Option<u64>, is_live: bool) -> bool {
+    let Some(layout) = layouts().and_then(|layouts| layouts.methods.as_ref()) else { return false };
+    // SAFETY: the contract of `is_still`, in both.
+    unsafe { methods::is_still(layout, named, method, bytecode, is_live) }
+}
+
+/// A number that changes whenever methods may have been unloaded, never 0; `None`: nothing says so.
+#[inline]
+pub fn unload_count() -> Option<u32> {
+    layouts()?.unloading.get()?.count()
+}
+
+/// Major version of the virtual machine; 0: none is known.
+pub fn version() -> u32 {
+    VERSION.load(Ordering::Relaxed)
 }
 
 /// Looks for the code cache, after a backtrace has met code of no object, unless it was found before. Returns its range
@@ -103,10 +226,10 @@ pub fn prepare() -> Option<Range<u64>> {
     let _undisturbed = SignalsBlocked::new();
     STATE.compare_exchange(FOUND, PREPARING, Ordering::AcqRel, Ordering::Relaxed).ok()?;
     let (state, range) = match find() {
-        Ok(cache) => {
-            let range = cache.low..cache.high;
-            // SAFETY: only this thread is in the state PREPARING, and nobody reads the cache before READY.
-            unsafe { *CACHE.0.get() = cache };
+        Ok(layouts) => {
+            let range = layouts.cache.low..layouts.cache.high;
+            // SAFETY: only this thread is in the state PREPARING, and nobody reads the layouts before READY.
+            unsafe { *LAYOUTS.0.get() = layouts };
             (READY, Some(range))
         }
         Err(NoCache::NotYet) => (FOUND, None),
@@ -120,7 +243,7 @@ pub fn prepare() -> Option<Range<u64>> {
     range
 }
 
-fn find() -> Result<CodeCache, NoCache> {
+fn find() -> Result<Layouts, NoCache> {
     let start = START.load(Ordering::Relaxed);
     // SAFETY: the loader has mapped it there, and the state shows that it was not unloaded.
     let found = unsafe { (ImageMemory::of(start), DynamicSymbols::of(start)) };
@@ -133,7 +256,19 @@ fn find() -> Result<CodeCache, NoCache> {
     if !VERSIONS.contains(&version) {
         return Err(NoCache::Unknown);
     }
-    CodeCache::find(&memory, &symbols)
+    let cache = CodeCache::find(&memory, &symbols)?;
+    let methods = MethodLayout::find(&memory, &symbols, version, cache.interpreter).filter(|_| cache.has_names());
+    let anchor = anchor(&memory, &symbols).unwrap_or(0);
+    Ok(Layouts { cache, methods, anchor, unloading: CountersPlace::new() })
+}
+
+fn anchor(memory: &ImageMemory, symbols: &DynamicSymbols) -> Option<u32> {
+    let wanted = [FieldName(b"JavaThread", b"_anchor", false), FieldName(b"JavaFrameAnchor", b"_last_Java_sp", false)];
+    let mut found = [HotSpotField::default(); 2];
+    memory.find_fields(symbols, &wanted, &mut found)?;
+    let [anchor, stack_pointer] = found;
+    let is_known = anchor.kind == FieldKind::Inside && stack_pointer.kind == FieldKind::Word;
+    is_known.then(|| u32::try_from(anchor.place + stack_pointer.place).ok())?
 }
 
 /// Remark for the recording, returned once: Java frames are not exact, and why.
@@ -157,5 +292,6 @@ pub fn remark() -> Option<String> {
 
 /// In a forked child, whose other threads do not exist.
 pub fn after_fork_in_child() {
+    methods::after_fork_in_child();
     let _ = STATE.compare_exchange(PREPARING, FOUND, Ordering::Relaxed, Ordering::Relaxed);
 }

@@ -44,11 +44,11 @@ pub enum FieldKind {
     Absent,
     /// A word: a pointer, or `size_t`.
     Word,
-    /// `int` or `uint32_t`.
+    /// `int`, `uint32_t` or `u4`.
     Int,
-    /// `int16_t`.
+    /// `int16_t` or `u2`.
     Short,
-    /// `bool`.
+    /// `bool` or `u1`.
     Byte,
     /// A structure in place.
     Inside,
@@ -97,7 +97,7 @@ impl ImageMemory {
     }
 
     /// Whether the text at `address` is this one.
-    fn is(&self, address: u64, text: &[u8]) -> bool {
+    pub fn is(&self, address: u64, text: &[u8]) -> bool {
         address != 0
             && self.holds(address, text.len() as u64 + 1)
             && text.iter().chain(&[0]).zip(address..).all(|(&byte, at)| {
@@ -183,15 +183,19 @@ impl ImageMemory {
     }
 
     fn kind_of(&self, name: u64) -> FieldKind {
-        const KNOWN: [(&[u8], FieldKind); 9] = [
+        const KNOWN: [(&[u8], FieldKind); 13] = [
             (b"int", FieldKind::Int),
             (b"uint32_t", FieldKind::Int),
+            (b"u4", FieldKind::Int),
             (b"int16_t", FieldKind::Short),
+            (b"u2", FieldKind::Short),
             (b"bool", FieldKind::Byte),
+            (b"u1", FieldKind::Byte),
             (b"size_t", FieldKind::Word),
             (b"address", FieldKind::Word),
             (b"VirtualSpace", FieldKind::Inside),
             (b"HeapBlock::Header", FieldKind::Inside),
+            (b"JavaFrameAnchor", FieldKind::Inside),
             (b"intptr_t", FieldKind::Word),
         ];
         match KNOWN.iter().find(|(text, _)| self.is(name, text)) {

@@ -68,6 +68,12 @@ impl Marks {
     pub const NEEDS_RBP: u8 = 1;
     /// Not the first record of its frame.
     pub const PART: u8 = 2;
+    /// It checks which method an interpreted frame of Java runs. The next record, a part of the same frame, has the method's
+    /// name as its origin's rbp and the address that stands for its bytecode as its pc; zeros: it has no name. Its rule is the
+    /// count of unloaded classes at which the name was found to be right; 0: none.
+    pub const METHOD: u8 = 4;
+    /// With [`METHOD`](Self::METHOD): the next record checks the address of the bytecode.
+    pub const BYTECODE: u8 = 8;
 }
 
 impl RecordOrigin {

@@ -4,11 +4,13 @@
 use super::chain_record::{ChainRecord, Marks, RecordOrigin, RecordSummary, StackCheck, ZERO};
 use super::{VerifiedChains, ucontext};
 use crate::address::{self, BITS, STACK_SHIFT};
+use crate::hotspot::InterpretedFrame;
 use crate::memory::Array;
 use crate::rule::{Rule, RuleKind};
 use crate::{JAVA, flags_inside};
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::code;
+use tracehound_shared::hotspot::{BYTECODE_SLOT, METHOD_SLOT};
 
 /// `key` is exact: pc in 47 bits, sp / 8 (or 16) in 44, the outer record in 18; the record fills the other 18.
 #[repr(C)]
@@ -35,6 +37,8 @@ pub struct WalkedFrame {
     pub rule: Rule,
     /// Flags of [`Captured`] that this frame adds.
     pub flags: u8,
+    /// It is an interpreted frame of Java that says which method it runs.
+    pub has_method: bool,
 }
 
 impl WalkedFrame {
@@ -46,22 +50,32 @@ impl WalkedFrame {
 
 pub(super) const INDEX_BITS: u32 = 18;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
-/// Records one frame may need.
+/// Records one frame may need. One that says which method it runs may need twice as many.
 pub(super) const MAX_PARTS: usize = 3;
+const MAX_CHECKS: usize = 2 + MAX_PARTS;
+const _: () = assert!(MAX_CHECKS <= 2 * MAX_PARTS);
 
 const _: () = assert!(size_of::<Child>() == 16);
 
 impl VerifiedChains {
     /// The record of frame `frame` called from the frame of record `outer`; made if it is new. There must be
-    /// room for it.
+    /// room for it. `method` is what the frame says of its method, if it does.
     ///
     /// # Safety
     /// `outer` must be a record of this verified-chain table, first of its frame, and `frame` a frame that its state
     /// calls.
-    pub unsafe fn insert(&mut self, outer: *mut ChainRecord, frame: &WalkedFrame, tree: &CallTree) -> *mut ChainRecord {
+    pub unsafe fn insert(
+        &mut self,
+        outer: *mut ChainRecord,
+        frame: &WalkedFrame,
+        method: Option<InterpretedFrame>,
+        tree: &CallTree,
+    ) -> *mut ChainRecord {
         // SAFETY: `outer` is a record of this table: the contract of `insert`.
         let outer_index = unsafe { self.index(outer) } as usize;
         let key = key(frame.pc, frame.sp, outer_index);
+        // Of the outermost frame no word is compared.
+        let method = method.filter(|_| outer_index != 0);
         // Where rbp does not follow from (outer, pc, sp), it must be compared as well.
         let picky = outer_index == 0
             || frame.rule.kind() == RuleKind::Drap
@@ -81,7 +95,11 @@ impl VerifiedChains {
                     (record, self.origin(record))
                 };
                 // In a JIT compiler's cache, other code than before may be at this PC.
-                let is_same_code = frame.flags & JAVA == 0 || origin.rule == frame.rule;
+                let is_same_rule = frame.flags & JAVA == 0 || origin.rule == frame.rule;
+                // Frames that a walk takes over need not have the flag.
+                // SAFETY: the same record.
+                let is_same_code = is_same_rule
+                    && unsafe { !frame.has_method && !self.has_method(record) || self.method_of(record) == method };
                 if is_same_code && (!picky || !origin.has(Marks::NEEDS_RBP) || origin.rbp == frame.rbp) {
                     return record;
                 }
@@ -89,27 +107,31 @@ impl VerifiedChains {
             place = (place + 1) & self.child_mask;
         }
         // SAFETY: the loop has ended at a free place; the rest is the contract of `insert`.
-        unsafe { self.create(outer, frame, key, place, tree) }
+        unsafe { self.create(outer, frame, method, ChildPlace { key, place }, tree) }
     }
 
     /// Makes the record of a frame, which belongs at `place` of the children.
     ///
     /// # Safety
-    /// As for [`insert`](Self::insert); `place` must be a free place of the table of children.
+    /// As for [`insert`](Self::insert); the place must be a free one of the table of children.
     #[cold]
     unsafe fn create(
         &mut self,
         outer: *mut ChainRecord,
         frame: &WalkedFrame,
-        key: Child,
-        place: usize,
+        method: Option<InterpretedFrame>,
+        ChildPlace { key, place }: ChildPlace,
         tree: &CallTree,
     ) -> *mut ChainRecord {
         self.regions.add(frame.pc.wrapping_sub(1));
         let terminal = outer == self.root();
         // SAFETY: `outer` is a record of this table: the contract of `create`.
         let (outer_origin, outer_captured) = unsafe { (*self.origin(outer), self.captured(outer)) };
-        let node = tree.intern(outer_captured.node, frame.pc, code::generation_of(frame.pc));
+        let named = method.and_then(|method| method.named);
+        let node = match named {
+            Some(named) => tree.intern(outer_captured.node, named.pc, 0),
+            None => tree.intern(outer_captured.node, frame.pc, code::generation_of(frame.pc)),
+        };
         let flags = flags_inside(outer_captured.flags, frame.flags);
         let kind = frame.rule.kind();
         let outer_needs = outer_origin.has(Marks::NEEDS_RBP);
@@ -118,7 +140,7 @@ impl VerifiedChains {
             RuleKind::Signal => false,
             _ => frame.rule.m() == 0 && outer_needs,
         };
-        let mut checks = [StackCheck { slot: &raw const ZERO as u64, value: 0 }; MAX_PARTS];
+        let mut checks = [StackCheck { slot: &raw const ZERO as u64, value: 0 }; MAX_CHECKS];
         let mut count = 0;
         let mut check = |slot: u64, value: u64| {
             if let Some(check) = checks.get_mut(count) {
@@ -131,6 +153,12 @@ impl VerifiedChains {
             needs = kind != RuleKind::End && kind != RuleKind::Sp;
             check(&raw const ZERO as u64, 0);
         } else {
+            if let Some(method) = method {
+                check(frame.rbp.wrapping_sub(METHOD_SLOT), method.method);
+                if let Some(bytecode) = method.bytecode {
+                    check(frame.rbp.wrapping_sub(BYTECODE_SLOT), bytecode);
+                }
+            }
             match kind {
                 RuleKind::Drap => {
                     check(frame.rbp.wrapping_sub(frame.rule.n()), outer_origin.sp);
@@ -169,6 +197,18 @@ impl VerifiedChains {
             if part > 0 {
                 marks |= Marks::PART;
             }
+            let (mut pc, mut rbp, mut rule) = (frame.pc, frame.rbp, frame.rule);
+            if let Some(method) = method {
+                match part {
+                    0 if method.bytecode.is_some() => marks |= Marks::METHOD | Marks::BYTECODE,
+                    0 => marks |= Marks::METHOD,
+                    1 => {
+                        rule = Rule(0);
+                        (pc, rbp) = named.map_or((0, 0), |named| (named.pc, named.name.to_word()));
+                    }
+                    _ => {}
+                }
+            }
             // SAFETY: the caller made room for MAX_PARTS records and origins, and `one`, `two` are records.
             unsafe {
                 let steps = if terminal { 0 } else { (*one).summary.checks() as usize + 1 };
@@ -179,11 +219,11 @@ impl VerifiedChains {
                     summary: RecordSummary::new(node, flags, steps),
                 });
                 self.origins.as_ptr().add(index).write(RecordOrigin {
-                    pc: frame.pc,
+                    pc,
                     sp: frame.sp,
-                    rbp: frame.rbp,
+                    rbp,
                     link: self.index(one) | u32::from(marks) << 24,
-                    rule: frame.rule,
+                    rule,
                 });
                 inner = record;
             }
@@ -196,6 +236,12 @@ impl VerifiedChains {
         }
         inner
     }
+}
+
+/// A key, and the free place where it belongs.
+struct ChildPlace {
+    key: Child,
+    place: usize,
 }
 
 /// The empty place of the table where `child` belongs.

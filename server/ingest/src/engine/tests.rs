@@ -11,7 +11,7 @@ use crate::merge::Merger;
 use crate::scan::Scan;
 use crate::seal::Sealer;
 use crate::sizes::SizeCodes;
-use crate::snapshot::{IndexEnding, facts};
+use crate::snapshot::{IndexEnding, NodeStore, facts};
 use tracehound_index::files::Ledgers;
 use tracehound_index::schema::{Columns, Writers};
 use tracehound_index::symbols::Addresses;
@@ -64,7 +64,8 @@ fn trace_of(folder: &Path, engine: &PairingEngine, mut sealer: Sealer) -> Trace 
     sealer.append_new_pairs().unwrap();
     let totals = &engine.totals;
     let (scan, intake, merger) = (Scan::default(), Intake::default(), Merger::default());
-    let facts = facts([0; 16], 0, &scan, &intake, engine, &merger, &sealer, None, None, IndexEnding::default());
+    let nodes = NodeStore::default();
+    let facts = facts([0; 16], 0, &scan, &intake, engine, &merger, &sealer, None, None, &nodes, IndexEnding::default());
     let (allocs, frees, tail) = (
         totals.allocs,
         totals.frees,
