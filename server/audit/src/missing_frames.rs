@@ -63,6 +63,8 @@ struct Counts {
     /// Those through functions of V8, or in a JVM through generated code; those among them without any name.
     through: u64,
     nameless: u64,
+    /// Those through generated code without a name that other generated code has called.
+    nameless_inside: u64,
     /// Those through code that may have functions inlined which no name is known of.
     inlining: u64,
     /// Those whose outermost frame is generated code.
@@ -129,6 +131,9 @@ fn count(trace: &Trace, symbols: &dyn RecordingSymbols, objects: &[Examined], ca
         let count = sum.sum.amount().count;
         let mut through = CodePlace::default();
         let mut outermost = CodePlace::default();
+        // Whether the generated code further inside has a name.
+        let mut is_inner_named = true;
+        let mut is_inside_nameless = false;
         for node in trace.stack(sum.node) {
             let location = trace.node_location(node);
             outermost = location.and_then(|location| places.get(location as usize).copied()).unwrap_or_default();
@@ -137,6 +142,10 @@ fn count(trace: &Trace, symbols: &dyn RecordingSymbols, objects: &[Examined], ca
             through.is_named |= outermost.is_named;
             through.is_inlining |= outermost.is_inlining;
             through.is_unnamed_python |= outermost.is_unnamed_python;
+            if outermost.is_generated {
+                is_inside_nameless |= !is_inner_named;
+                is_inner_named = outermost.is_named;
+            }
         }
         let add = |to: &mut u64, holds: bool| *to += if holds { count } else { 0 };
         let is_through = through.is_v8_interpreter || through.is_generated;
@@ -144,6 +153,7 @@ fn count(trace: &Trace, symbols: &dyn RecordingSymbols, objects: &[Examined], ca
         add(&mut counts.go, outermost.is_go_switch);
         add(&mut counts.through, is_through);
         add(&mut counts.nameless, is_through && !through.is_named);
+        add(&mut counts.nameless_inside, is_inside_nameless);
         add(&mut counts.inlining, through.is_inlining);
         add(&mut counts.cut, outermost.is_generated);
         add(&mut counts.unnamed_python, through.is_unnamed_python);
@@ -240,8 +250,9 @@ fn of_v8(object: &str, counts: Counts) -> Option<String> {
 fn of_jvm(object: &str, counts: Counts, runs: bool) -> Option<String> {
     // A few that end there are ends of threads.
     let is_cut = counts.cut * 100 > counts.through;
-    // A JVM writes names when it exits: before that nobody knows whether it will.
-    let is_nameless = !runs && counts.nameless * 2 > counts.through;
+    // A JVM writes names when it exits: before that nobody knows whether it will. Interpreted methods have theirs, and the
+    // stub that calls Java, outside of all methods, needs none.
+    let is_nameless = !runs && counts.nameless_inside * 2 > counts.through;
     let what = match (is_cut, is_nameless) {
         (false, false) => return None,
         (true, _) => format!(
@@ -251,11 +262,18 @@ fn of_jvm(object: &str, counts: Counts, runs: bool) -> Option<String> {
             allocations(counts.through)
         ),
         (false, true) => {
-            format!("{} of {} through Java have no method's name", counts.nameless, allocations(counts.through))
+            format!(
+                "{} of {} through Java pass through methods without a name",
+                counts.nameless_inside,
+                allocations(counts.through)
+            )
         }
     };
-    let also =
-        if is_cut && is_nameless { format!("; {} have no method's name", counts.nameless) } else { String::new() };
+    let also = if is_cut && is_nameless {
+        format!("; {} pass through methods without a name", counts.nameless_inside)
+    } else {
+        String::new()
+    };
     Some(format!(
         "{object}: {what}{also}. `heaptrace run --names` has the JVM keep frame pointers, and say when it exits what its \
          code is called (JAVA_TOOL_OPTIONS with -XX:+PreserveFramePointer -XX:+UnlockDiagnosticVMOptions \
@@ -300,7 +318,10 @@ mod tests {
 
     #[test]
     fn remarks_are_made_where_there_is_something_to_say() {
-        let counts = |go, through, nameless, cut| Counts { all: 1000, go, through, nameless, cut, ..Counts::default() };
+        let counts = |go, through, nameless, cut| {
+            let nameless_inside = nameless;
+            Counts { all: 1000, go, through, nameless, nameless_inside, cut, ..Counts::default() }
+        };
         assert_eq!(of_go("app", counts(0, 0, 0, 0)), None);
         assert!(
             of_go("app", counts(7, 0, 0, 0)).unwrap().starts_with("app: the backtraces of 7 of 1000 allocations end")
@@ -314,11 +335,14 @@ mod tests {
             of_v8("node", optimised).unwrap().contains("the backtraces of 30 of 100 allocations through JavaScript")
         );
         assert_eq!(of_jvm("libjvm.so", counts(0, 100, 50, 1), false), None);
+        // All have interpreted methods, which have names; within them are compiled ones that have none.
+        let compiled = Counts { nameless_inside: 60, ..counts(0, 100, 0, 0) };
+        assert!(of_jvm("libjvm.so", compiled, false).unwrap().contains("60 of 100 allocations through Java"));
         assert_eq!(of_jvm("libjvm.so", counts(0, 0, 0, 0), false), None);
         let cut = of_jvm("libjvm.so", counts(0, 100, 0, 2), false).unwrap();
         assert!(cut.contains("of 2 of 100 allocations") && !cut.contains("method"), "{cut}");
         let both = of_jvm("libjvm.so", counts(0, 100, 100, 2), false).unwrap();
-        assert!(both.contains("; 100 have no method's name"), "{both}");
+        assert!(both.contains("; 100 pass through methods without a name"), "{both}");
         // While it runs, its names are still to come.
         assert_eq!(of_jvm("libjvm.so", counts(0, 100, 100, 0), true), None);
         assert!(!of_jvm("libjvm.so", counts(0, 100, 100, 2), true).unwrap().contains("method"));
@@ -334,6 +358,6 @@ mod tests {
             "{unnamed}"
         );
         let nameless = of_jvm("libjvm.so", counts(0, 1, 1, 0), false).unwrap();
-        assert!(nameless.contains("1 of one allocation through Java have no method's name"), "{nameless}");
+        assert!(nameless.contains("1 of one allocation through Java pass through methods"), "{nameless}");
     }
 }
