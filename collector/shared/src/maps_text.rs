@@ -29,9 +29,16 @@ impl MapsLine<'_> {
     }
 }
 
-/// All lines that can be understood.
+/// All lines that can be understood, none of which overlaps the one before: Linux locks one mapping after the other since
+/// 6.17, and gives one that grows meanwhile twice.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> + Clone {
-    text.split(|&byte| byte == b'\n').filter_map(parse)
+    let all = text.split(|&byte| byte == b'\n').filter_map(parse);
+    all.scan(0, |end, mut line| {
+        line.range.start = line.range.start.max(*end);
+        *end = line.range.end.max(*end);
+        Some((!line.range.is_empty()).then_some(line))
+    })
+    .flatten()
 }
 
 /// `start-end perms offset device inode   path`
@@ -74,6 +81,13 @@ pub fn library<'a>(mut lines: impl Iterator<Item = MapsLine<'a>> + Clone, inside
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mapping_that_was_read_twice_is_there_once() {
+        let text = b"1000-5000 rw-p 00000000 00:00 0 \n1000-8000 rw-p 00000000 00:00 0 \n2000-8000 rw-p 00000000 00:00 0 \n9000-a000 r--p 00000000 00:00 0 \n";
+        let ranges: Vec<_> = lines(text).map(|line| line.range).collect();
+        assert_eq!(ranges, [0x1000..0x5000, 0x5000..0x8000, 0x9000..0xa000]);
+    }
 
     #[test]
     fn lines_are_understood() {
