@@ -3,11 +3,11 @@
 
     tests/replay-truth.py [--runs N] [--markdown] [--keep DIR] [cache] [jq] [sqlite] [perl] [node] [redis] [python] [gdb] [decay]
 
-Each program is recorded once and replayed with every allocator that is installed (tests/needs.sh installs them). Then it
-runs N times (3) without the recorder with the environment of each row's command, sampled every 2 ms from outside: memory
+Each program is recorded N times (3) and replayed with every allocator that is installed (tests/needs.sh installs them). Then
+it runs N times without the recorder with the environment of each row's command, sampled every 2 ms from outside: memory
 without a file (resident less shared of /proc/PID/statm), at most, and at the end: the kernel stops the process where it
-exits, with its memory as it was. An error is the distance of what
-replay says to the real runs' median; a range that holds the median is not off. Needs `make build`; ends with 1 where a row
+exits, with its memory as it was. An error is the distance of what replay says of all recordings together to the real runs'
+median; a range that holds the median is not off. Needs `make build`; ends with 1 where a row
 is off by more than a tenth, by more than real runs differ, and by more than 2 MiB.
 """
 
@@ -204,8 +204,8 @@ def run_for_real(command, variables, load):
     return most, last
 
 
-def record(work, name, command, variables, load):
-    recording = work / f"memory-{name}.dat"
+def record(work, name, number, command, variables, load):
+    recording = work / f"memory-{name}-{number}.dat"
     process = subprocess.Popen([RELEASE / "heaptrace", "run", "-o", recording, "--", *command], env=os.environ | variables,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     if load:
@@ -239,8 +239,8 @@ def settings_of(row):
 
 def measure(work, program, runs):
     name, command, variables, load = program
-    recording = record(work, name, command, variables, load)
-    output = subprocess.run([RELEASE / "heaptrace", "replay", "--json", recording], capture_output=True, check=False)
+    recordings = [record(work, name, number, command, variables, load) for number in range(runs)]
+    output = subprocess.run([RELEASE / "heaptrace", "replay", "--together", "--json", *recordings], capture_output=True, check=False)
     if output.returncode:
         raise RuntimeError(f"{name}: {output.stderr.decode()}")
     replay = json.loads(output.stdout)

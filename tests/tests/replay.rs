@@ -212,6 +212,43 @@ fn the_command_of_the_systems_allocator_leads_past_the_programs_own() {
     assert!(own < 1 << 20 && system > 4 << 20, "{own} and {system}");
 }
 
+/// Ranges hold those of each recording by itself, and what is kept of each is its own.
+#[test]
+fn several_recordings_of_one_program_are_one_table() {
+    let program = block_cache();
+    let traced = ["16", "24", "32"].map(|mib| trace(&program, &["1", "20000", mib], &[]));
+    let files = traced.each_ref().map(tracehound_tests::Traced::recording);
+    let [first, second, third] = files.each_ref().map(|file| file.to_str().expect("a plain path"));
+    let ask_all = |options: &[&str]| {
+        let arguments = [&["replay", "--together", "--allocator", "system"], options, &[first, second]].concat();
+        ask(&arguments, &files[2])
+    };
+    let output = ask_all(&["--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let together: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&together["schema"], &together["recordings"]), (&"heaptrace.replay/1".into(), &3.into()));
+    let alone = files.each_ref().map(|file| json(&["replay", "--allocator", "system"], file));
+    assert!(alone.iter().all(|one| one.get("recordings").is_none()), "{alone:#?}");
+    for key in ["peak_bytes", "end_bytes"] {
+        let (low, high) = bounds(&together["rows"][0], key);
+        let each = alone.each_ref().map(|one| bounds(&one["rows"][0], key));
+        assert!(each[0].1 + (2 << 20) < each[2].0, "they differ: {each:?}");
+        // Two replays of one recording differ by some pages.
+        assert!(low.abs_diff(each[0].0) < 1 << 20 && high.abs_diff(each[2].1) < 1 << 20, "{low}..{high} {each:?}");
+    }
+    let kept = json(&["summary"], &files[0]);
+    assert_eq!(kept["replay"]["rows"], alone[0]["rows"]);
+    let said = String::from_utf8_lossy(&ask_all(&[]).stdout).into_owned();
+    assert!(said.contains(" in 3 recordings: at most ") && said.contains("worst self-check: "), "{said}");
+    assert_eq!(said.matches("at the end").count(), 1 + said.matches("Least at the end").count(), "{said}");
+    // Not the same program.
+    let other = trace(compile("brief_peak.c", &["-O1"]), &[], &[]);
+    let output = ask(&["replay", "--together", first], &other.recording());
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && why.contains("different programs: "), "{why}");
+    assert_eq!(why.lines().count(), 1, "{why}, {second}, {third}");
+}
+
 #[test]
 fn what_cannot_be_played_is_said_in_one_line() {
     let traced = trace(block_cache(), &["1", "1000", "8"], &[]);

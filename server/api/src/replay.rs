@@ -10,12 +10,26 @@ use utoipa::ToSchema;
 pub struct Replay {
     /// `heaptrace.replay/1`.
     pub schema: String,
-    /// What was recorded.
+    /// Recordings of one program that the ranges of the rows hold; 1 unless they were replayed together.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub recordings: u64,
+    /// What was recorded; of several recordings, the one with the highest peak.
     pub recorded: RecordedMemory,
-    /// The recording's own allocator, replayed: how far replay is off. None where that allocator is not at hand.
+    /// The recording's own allocator, replayed: how far replay is off. None where that allocator is not at hand. Of several
+    /// recordings, the one that is furthest off.
     pub self_check: Option<SelfCheck>,
     /// One row for each allocator and its settings.
     pub rows: Vec<ReplayRow>,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+// serde gives a reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+const fn is_one(recordings: &u64) -> bool {
+    *recordings == 1
 }
 
 /// Resident anonymous memory of the recorded process without the recorder.
@@ -65,7 +79,7 @@ pub struct ReplayRow {
     pub allocator: String,
     /// Its settings.
     pub settings: BTreeMap<String, String>,
-    /// Resident anonymous memory at most: lowest and highest over the orders that were tried.
+    /// Resident anonymous memory at most: lowest and highest over the orders that were tried, and over all recordings.
     pub peak_bytes: [u64; 2],
     /// The same at the end.
     pub end_bytes: [u64; 2],

@@ -129,6 +129,7 @@ mod tests {
         };
         Replay {
             schema: "heaptrace.replay/1".into(),
+            recordings: 1,
             recorded: RecordedMemory { allocator: "glibc 2.36".into(), peak_bytes: 1000, other_bytes: 10 },
             self_check: error.map(check),
             rows,

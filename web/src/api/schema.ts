@@ -2448,8 +2448,13 @@ export interface components {
         };
         /** @description What a recording would take with other allocators. */
         Replay: {
-            /** @description What was recorded. */
+            /** @description What was recorded; of several recordings, the one with the highest peak. */
             recorded: components["schemas"]["RecordedMemory"];
+            /**
+             * Format: int64
+             * @description Recordings of one program that the ranges of the rows hold; 1 unless they were replayed together.
+             */
+            recordings?: number;
             /** @description One row for each allocator and its settings. */
             rows: components["schemas"]["ReplayRow"][];
             /** @description `heaptrace.replay/1`. */
@@ -2471,7 +2476,7 @@ export interface components {
             end_bytes: number[];
             /** @description Why there are no figures. */
             failed?: string | null;
-            /** @description Resident anonymous memory at most: lowest and highest over the orders that were tried. */
+            /** @description Resident anonymous memory at most: lowest and highest over the orders that were tried, and over all recordings. */
             peak_bytes: number[];
             /** @description Its settings. */
             settings: {

@@ -2,6 +2,7 @@
 
 mod allocators;
 mod stream;
+mod together;
 mod tunables;
 
 use std::cell::Cell;
@@ -9,15 +10,17 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use tracehound_api::replay::{RecordedMemory, Replay, ReplayRow, SelfCheck};
 use tracehound_query::replay_basis::{self, ReplayBasis};
 use tracehound_query::replays;
 
 use super::args::Files;
-use super::open::OpenRecording;
+use super::open::{self, OpenRecording};
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, duration};
@@ -34,6 +37,7 @@ use allocators::{Candidate, Family};
   heaptrace replay memory-app-1.dat --allocator jemalloc --set dirty_decay_ms=0
   heaptrace replay memory-app-1.dat --allocator system --set arena_max=2
   heaptrace replay memory-app-1.dat --allocator ./libmine.so
+  heaptrace replay --together memory-app-1.dat memory-app-2.dat memory-app-3.dat
 
 Names of settings are the allocator's own; one in capitals is an environment variable.")]
 pub struct ReplayArgs {
@@ -48,6 +52,9 @@ pub struct ReplayArgs {
     /// Try so many orders of events of different threads
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     orders: u32,
+    /// Print one table for several recordings of one program, whose calls differ from run to run; its ranges hold all of them
+    #[arg(long)]
+    together: bool,
 }
 
 /// What the player says: memory of no file, its own and that which is not the allocator's.
@@ -102,6 +109,14 @@ pub fn run(args: &ReplayArgs, color: ColorChoice) -> Result<()> {
     }
     let named: Vec<Candidate> =
         args.allocator.iter().map(|name| Candidate::named(name, &settings)).collect::<Result<_>>()?;
+    let candidates = |has_threads: bool| match (named.is_empty(), settings.is_empty()) {
+        (false, _) => Ok(named.clone()),
+        (true, true) => Ok(Candidate::usual(has_threads)),
+        (true, false) => Candidate::named("system", &settings).map(|system| vec![system]),
+    };
+    if args.together {
+        return run_together(args, &candidates, style);
+    }
     let without_figures = Cell::new(0_u64);
     for_each(
         &args.files,
@@ -109,25 +124,59 @@ pub fn run(args: &ReplayArgs, color: ColorChoice) -> Result<()> {
         Shortfall::Tell(style),
         &mut terminal::stdout(),
         |opened| {
-            let has_threads = opened.trace.threads().iter().filter(|thread| thread.active).count() > 1;
-            let candidates = match (named.is_empty(), settings.is_empty()) {
-                (false, _) => named.clone(),
-                (true, true) => Candidate::usual(has_threads),
-                (true, false) => vec![Candidate::named("system", &settings)?],
-            };
+            let has_threads = has_threads(opened);
             let orders = if has_threads { args.orders } else { 1 };
-            let answer = play_all(opened, &candidates, orders)?;
-            if answer.replay.rows.iter().all(|row| row.peak_bytes[1] == 0) {
-                without_figures.set(without_figures.get() + 1);
-            }
+            let answer = play_all(opened, &candidates(has_threads)?, orders)?;
+            without_figures.set(without_figures.get() + u64::from(!has_figures(&answer)));
             Ok(answer)
         },
         |answer, _, out| print(answer, style, out),
     )?;
     match without_figures.get() {
         0 => Ok(()),
-        _ => bail!("no allocator gave figures; the rows say why"),
+        _ => Err(no_figures()),
     }
+}
+
+/// Plays all recordings, and prints one table.
+fn run_together(args: &ReplayArgs, candidates: &dyn Fn(bool) -> Result<Vec<Candidate>>, style: Style) -> Result<()> {
+    let files = &args.files.files;
+    let opened: Vec<OpenRecording> =
+        files.iter().map(|file| open::open_telling_among(file, files)).collect::<Result<_>>()?;
+    if let Some((first, rest)) = opened.split_first()
+        && let Some(other) =
+            rest.iter().find(|other| together::executable(&other.trace) != together::executable(&first.trace))
+    {
+        let [one, other] = [first, other].map(|one| String::from_utf8_lossy(together::executable(&one.trace)));
+        let text = format!("--together: these are of different programs: {} and {}", clean(&one), clean(&other));
+        return Err(Misuse(text).into());
+    }
+    // All of them the same rows.
+    let has_threads = opened.iter().any(has_threads);
+    let (candidates, orders) = (candidates(has_threads)?, if has_threads { args.orders } else { 1 });
+    let answers = opened.iter().map(|opened| play_all(opened, &candidates, orders)).collect::<Result<Vec<_>>>()?;
+    let answer = together::combine(answers)?;
+    let mut out = terminal::stdout();
+    if args.files.json {
+        serde_json::to_writer_pretty(&mut out, &answer).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        print(&answer, style, &mut out)?;
+    }
+    out.flush()?;
+    if has_figures(&answer) { Ok(()) } else { Err(no_figures()) }
+}
+
+fn has_threads(opened: &OpenRecording) -> bool {
+    opened.trace.threads().iter().filter(|thread| thread.active).count() > 1
+}
+
+fn has_figures(answer: &ReplayAnswer) -> bool {
+    answer.replay.rows.iter().any(|row| row.peak_bytes[1] > 0)
+}
+
+fn no_figures() -> anyhow::Error {
+    anyhow!("no allocator gave figures; the rows say why")
 }
 
 fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Result<ReplayAnswer> {
@@ -170,14 +219,41 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
         recorded_as = played.allocator;
     }
     let mut rows = Vec::new();
-    for candidate in candidates {
+    let progress = Progress::new(opened, candidates.len());
+    for (candidate, number) in candidates.iter().zip(1..) {
+        progress.show(number, candidate);
         let command = command_line(opened, candidate, basis.allocator == "glibc");
         rows.push(row(&stage, candidate, orders, command, &predicted)?);
     }
     let recorded = recorded(&basis, recorded_as);
-    let replay = Replay { schema: "heaptrace.replay/1".into(), recorded, self_check, rows };
+    let replay = Replay { schema: "heaptrace.replay/1".into(), recordings: 1, recorded, self_check, rows };
     replays::keep(trace, &replay);
     Ok(ReplayAnswer { replay, own_end_bytes })
+}
+
+/// Which of the rows is being made, where standard error is a terminal. It goes when it is dropped.
+struct Progress {
+    bar: ProgressBar,
+    rows: usize,
+}
+
+impl Progress {
+    fn new(opened: &OpenRecording, rows: usize) -> Self {
+        let bar =
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_finish(ProgressFinish::AndClear);
+        let looks = ProgressStyle::with_template("{spinner} replaying {prefix} {msg}, {elapsed}");
+        bar.set_style(looks.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        let path = Path::new(&opened.path);
+        bar.set_prefix(clean(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned());
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { bar, rows }
+    }
+
+    fn show(&self, number: usize, candidate: &Candidate) {
+        let library = candidate.library.as_ref().and_then(|path| path.file_name());
+        let name = library.map_or_else(|| "system".into(), |name| clean(&name.to_string_lossy()).into_owned());
+        self.bar.set_message(format!("with {name} ({number} of {})", self.rows));
+    }
 }
 
 fn recorded(basis: &ReplayBasis, allocator: String) -> RecordedMemory {
@@ -307,13 +383,19 @@ fn range(bounds: [u64; 2]) -> String {
 fn print(answer: &ReplayAnswer, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let replay = &answer.replay;
     let recorded = &replay.recorded;
-    let head = format!("recorded with {}: at most {}", clean(&recorded.allocator), bytes(recorded.peak_bytes));
+    let recordings = match replay.recordings {
+        1 => String::new(),
+        several => format!(" in {several} recordings"),
+    };
+    let head =
+        format!("recorded with {}{recordings}: at most {}", clean(&recorded.allocator), bytes(recorded.peak_bytes));
     writeln!(out, "{} of memory without a file, without the recorder", style.paint(TextRole::Strong, head))?;
     match &replay.self_check {
         Some(check) => writeln!(
             out,
-            "self-check: its own allocator replayed takes {} at that moment ({:+.1}%) and {} at most; all rows may have an error \
-             of this size",
+            "{}self-check: its own allocator replayed takes {} at that moment ({:+.1}%) and {} at most; all rows may have an \
+             error of this size",
+            if replay.recordings > 1 { "worst " } else { "" },
             bytes(check.then_bytes),
             check.error * 100.0,
             bytes(check.peak_bytes)
