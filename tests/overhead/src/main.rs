@@ -2,6 +2,7 @@
 //! installed, in interleaved rounds; CPU time of the whole process tree counts, so our writer thread and heaptrack's
 //! compressor do too. Goals stand beside the results, nothing is asserted: a machine that is shared has bad minutes.
 
+mod account;
 mod instructions;
 mod process;
 mod redis;
@@ -70,6 +71,7 @@ fn main() -> Result<()> {
             Err(error) => report.left_out.push(("instruction counts".to_owned(), format!("{error:#}"))),
         }
     }
+    report.clock_reads = account::clock_reads();
     if arguments.json {
         println!("{:#}", report.to_json());
     } else {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+use crate::account::{Account, ClockReads};
 use crate::instructions::Instructions;
 use crate::starts::Start;
 use crate::statistics::Spread;
@@ -33,6 +34,8 @@ pub struct Report {
     pub starts: Vec<Start>,
     /// Instruction counts.
     pub instructions: Vec<Instructions>,
+    /// Reads of the clock.
+    pub clock_reads: Option<ClockReads>,
     /// What could not be measured, and why.
     pub left_out: Vec<(String, String)>,
 }
@@ -52,6 +55,16 @@ impl Outcome {
     pub fn new(workload: &Workload) -> Self {
         let (runs, failures) = (BTreeMap::new(), BTreeMap::new());
         Self { name: workload.name, title: workload.title, goal: workload.goal, runs, failures }
+    }
+
+    /// Short name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it does.
+    pub const fn title(&self) -> &'static str {
+        self.title
     }
 
     /// Keeps a run.
@@ -90,7 +103,8 @@ impl Outcome {
         self.each(tool, |run| Some(run.each_ns()))
     }
 
-    fn added(&self, tool: Tool) -> Option<Spread> {
+    /// Nanoseconds that a tool adds to a pair.
+    pub fn added(&self, tool: Tool) -> Option<Spread> {
         self.paired(tool, |run| Some(run.each_ns()), |with, without| with - without)
     }
 
@@ -106,11 +120,13 @@ impl Outcome {
         self.paired(tool, |run| run.peak_kib.map(|kib| kib as f64 * 1024.0), |with, without| with - without)
     }
 
-    fn pairs(&self) -> Option<u64> {
+    /// Pairs of allocation and free of a run.
+    pub fn pairs(&self) -> Option<u64> {
         self.runs(Tool::Plain).map(|(_, run)| run.size.pairs).next()
     }
 
-    fn info(&self) -> Option<&Value> {
+    /// What `heaptrace info` says of the recording that was read.
+    pub fn info(&self) -> Option<&Value> {
         self.runs(Tool::Tracehound).find_map(|(_, run)| run.info.as_ref())
     }
 
@@ -139,7 +155,14 @@ impl Outcome {
 impl Report {
     /// Without results yet.
     pub const fn new(missing: Vec<String>) -> Self {
-        Self { missing, outcomes: Vec::new(), starts: Vec::new(), instructions: Vec::new(), left_out: Vec::new() }
+        Self {
+            missing,
+            outcomes: Vec::new(),
+            starts: Vec::new(),
+            instructions: Vec::new(),
+            clock_reads: None,
+            left_out: Vec::new(),
+        }
     }
 
     /// The report as one document.
@@ -163,8 +186,15 @@ impl Report {
             .collect();
         let left_out: Vec<Value> = self.left_out.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
         json!({"schema": SCHEMA, "machine": machine(), "missing": self.missing, "workloads": outcomes,
-               "starts": starts, "instructions_a_pair": instructions, "left_out": left_out})
+               "accounts": self.accounts().iter().map(account_json).collect::<Vec<_>>(), "starts": starts, "instructions_a_pair": instructions, "left_out": left_out})
     }
+}
+
+fn account_json(account: &Account) -> Value {
+    let (hooks, background) = account.instructions.unzip();
+    json!({"work": account.name, "added_ns": account.added, "background_ns": account.background,
+           "clock_reads_ns": account.clock, "rest_ns": account.rest(),
+           "hook_instructions": hooks, "background_instructions": background})
 }
 
 fn spread_json(spread: Option<Spread>) -> Value {
@@ -322,6 +352,7 @@ impl fmt::Display for Report {
             let header = ["work", "plain", "traced", "added", "in our threads", "added asleep"];
             write!(f, "{}", table(&header, rows.collect()))?;
         }
+        self.write_accounts(f)?;
         for outcome in &self.outcomes {
             for (tool, why) in &outcome.failures {
                 writeln!(f, "\n{} failed at {}: {why}", tool.name(), outcome.title)?;
@@ -331,6 +362,52 @@ impl fmt::Display for Report {
             writeln!(f, "\nLeft out: {name}: {why}")?;
         }
         Ok(())
+    }
+}
+
+impl Report {
+    fn accounts(&self) -> Vec<Account> {
+        let added = self.outcomes.iter().filter(|outcome| matches!(outcome.goal, Goal::AddedNs(_)));
+        added.filter_map(|outcome| Account::of(outcome, &self.instructions, self.clock_reads)).collect()
+    }
+
+    fn write_accounts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let accounts = self.accounts();
+        if accounts.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nWhere the added nanoseconds go")?;
+        if let Some(reads) = self.clock_reads {
+            writeln!(f, "A read of the clock: {:.1} ns; {:.1} ns ordered, with threads.", reads.plain, reads.ordered)?;
+        }
+        writeln!(f, "The rest is added less the recorder's thread less the reads: other instructions, and caches.\n")?;
+        let rows = accounts.iter().map(|account| {
+            let clock = account.clock.map_or_else(|| NOTHING.to_owned(), |ns| format!("{ns:.0}"));
+            let counts = account.instructions.map_or_else(
+                || [NOTHING.to_owned(), NOTHING.to_owned()],
+                |(hooks, background)| [hooks, background].map(|count| format!("{count:.0}")),
+            );
+            let [hooks, background] = counts;
+            vec![
+                account.name.to_owned(),
+                format!("{:.0}", account.added),
+                format!("{:.0}", account.background),
+                clock,
+                format!("{:.0}", account.rest()),
+                hooks,
+                background,
+            ]
+        });
+        let header = [
+            "work",
+            "added ns",
+            "recorder's thread",
+            "two reads",
+            "rest",
+            "instructions in hooks",
+            "in the recorder's thread",
+        ];
+        write!(f, "{}", table(&header, rows.collect()))
     }
 }
 
