@@ -348,6 +348,8 @@ def main():
             errors = [abs(part["error"]) * 100 for part in parts]
             print(f"{key}: mean error {statistics.mean(errors):.1f} %, largest {max(errors):.1f} %, "
                   f"{sum(part['held'] for part in parts)} of {len(parts)} within a tenth, what real runs differ by, or 2 MiB")
+            middles = [abs(sum(part["predicted"]) / 2 - part["real"]) / part["real"] * 100 for part in parts]
+            print(f"  from the middle of each range: mean error {statistics.mean(middles):.1f} %, largest {max(middles):.1f} %")
             missed |= not all(part["held"] for part in parts)
     for result in results:
         pairs, right, wrong = ranking(result["rows"])
