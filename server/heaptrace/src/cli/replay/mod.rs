@@ -219,7 +219,7 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
         recorded_as = played.allocator;
     }
     let mut rows = Vec::new();
-    let progress = Progress::new(opened, candidates.len());
+    let progress = ReplayProgress::new(opened, candidates.len());
     for (candidate, number) in candidates.iter().zip(1..) {
         progress.show(number, candidate);
         let command = command_line(opened, candidate, basis.allocator == "glibc");
@@ -232,12 +232,12 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
 }
 
 /// Which of the rows is being made, where standard error is a terminal. It goes when it is dropped.
-struct Progress {
+struct ReplayProgress {
     bar: ProgressBar,
     rows: usize,
 }
 
-impl Progress {
+impl ReplayProgress {
     fn new(opened: &OpenRecording, rows: usize) -> Self {
         let bar =
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_finish(ProgressFinish::AndClear);
