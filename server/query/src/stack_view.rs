@@ -156,13 +156,16 @@ impl StackView {
         }
         let through = |row: Option<RowId>| row.and_then(|row| images[row as usize]);
         let GrowingView { shape, first, .. } = made;
-        Self {
-            first: first.into_iter().map(|row| self.first[row as usize]).collect(),
-            shown_as: self.shown_as.into_iter().map(through).collect(),
-            ends_as: self.ends_as.into_iter().map(through).collect(),
-            shape: Arc::new(shape),
-            sites: OnceLock::new(),
+        let mut first: Vec<FrameId> = first.into_iter().map(|row| self.first[row as usize]).collect();
+        let shown_as: Vec<Option<RowId>> = self.shown_as.into_iter().map(through).collect();
+        // The row that a new one was made for may be shown by another since a collapse.
+        for (row, shown) in shown_as.iter().enumerate().rev() {
+            if let Some(shown) = shown.filter(|&shown| shown != 0) {
+                first[shown as usize] = row as FrameId;
+            }
         }
+        let ends_as = self.ends_as.into_iter().map(through).collect();
+        Self { shape: Arc::new(shape), first, shown_as, ends_as, sites: OnceLock::new() }
     }
 }
 
