@@ -304,13 +304,8 @@ test("a screen with finer pixels gets them, and a smaller window a smaller canva
   await expect.poll(async () => (await size())[1]).toBeLessThan(wide - 200);
 });
 
-test("a zoom moves the picture first; the address follows behind it", async () => {
-  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
-  await settled(page);
-  await page.locator(".flame-chart").focus();
-  await expect.poll(() => view(page)).toEqual([0, 1]);
-  const address = await whenTheViewChanges(page, () => location.search);
-  // Down to a frame that is narrower than the whole, and into it.
+/** The middle of a frame that is narrower than the whole. */
+async function narrowFrame(page: Page): Promise<{ x: number; y: number }> {
   const narrow = await page.locator(".flame-items .frame").evaluateAll((frames) => {
     const width = document.querySelector(".flame-chart")?.clientWidth ?? 0;
     const boxes = frames.map((frame) => frame.getBoundingClientRect());
@@ -318,12 +313,57 @@ test("a zoom moves the picture first; the address follows behind it", async () =
     return box && { x: box.x + box.width / 2, y: box.y + box.height / 2 };
   });
   if (!narrow) throw new Error("no frame to zoom to");
+  return narrow;
+}
+
+test("a zoom moves the picture first; the address follows behind it", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.locator(".flame-chart").focus();
+  await expect.poll(() => view(page)).toEqual([0, 1]);
+  const address = await whenTheViewChanges(page, () => location.search);
+  const narrow = await narrowFrame(page);
   await page.mouse.click(narrow.x, narrow.y);
   expect(await address()).not.toContain("root=");
   await expect.poll(() => searchOf(page).root).toBeGreaterThan(0);
   await settled(page);
   const [left, right] = await view(page);
   expect(right - left).toBeLessThan(0.99);
+});
+
+test("the address follows at the end of a way that is shown, and before whatever is pressed on the way", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.emulateMedia({ reducedMotion: "no-preference" });
+  await page.locator(".flame-chart").focus();
+  const narrow = await narrowFrame(page);
+  const during = await whenTheViewChanges(
+    page,
+    () =>
+      new Promise<string>((done) => {
+        // The second picture from here on is on the way.
+        requestAnimationFrame(() => requestAnimationFrame(() => done(location.search)));
+      }),
+  );
+  await page.mouse.click(narrow.x, narrow.y);
+  expect(await during()).not.toContain("root=");
+  await expect.poll(() => searchOf(page).root).toBeGreaterThan(0);
+  await settled(page);
+  const { root } = searchOf(page);
+  await page.keyboard.press("Escape");
+  await settled(page);
+  await expect.poll(() => view(page)).toEqual([0, 1]);
+
+  // A key on the way finds the address of the zoom: it leads out of the frame, and Back into it.
+  const onTheWay = await whenTheViewChanges(page, () => location.search);
+  await page.mouse.click(narrow.x, narrow.y);
+  expect(await onTheWay()).not.toContain("root=");
+  await page.keyboard.press("Escape");
+  await page.waitForTimeout(700);
+  await settled(page);
+  expect(searchOf(page).root).toBeUndefined();
+  await page.goBack();
+  await expect.poll(() => searchOf(page).root).toBe(root);
 });
 
 test("a canvas that shows nothing is not there: browsers copy every other one with each picture of the page", async () => {

@@ -1,5 +1,5 @@
 // The flame graph: which functions allocated the memory.
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo, useRef, useState } from "react";
 import type { Flamegraph } from "../../api/types.ts";
 import { type FlameNode, hidesMoreThan, nodeById } from "../../lib/flame-tree.ts";
@@ -94,20 +94,29 @@ function WholeGraph() {
   const tree = useMemo(() => whole.data && treeOf(whole.data)?.top, [whole.data]);
   const here = root === undefined ? tree : tree && nodeById(tree, root);
   // After zooming to a frame that the first answer has in full, no request is needed.
-  const isCoarse = useMemo(() => {
-    if (root === undefined) return false;
-    if (!here || !tree || !whole.data) return true;
-    if (report || (!isFine && isFineEnough(whole.data, tree, here, asked))) return false;
-    return hidesMoreThan(here, COARSE_PX / askedWidth);
-  }, [whole.data, tree, here, root, report, askedWidth, isFine, asked]);
-  const closer = useQuery({
-    ...graphQuery(
+  const hidesMuch = (at: FlameNode | undefined): boolean => {
+    if (!at || !tree || !whole.data) return true;
+    if (report || (!isFine && isFineEnough(whole.data, tree, at, asked))) return false;
+    return hidesMoreThan(at, COARSE_PX / askedWidth);
+  };
+  // biome-ignore lint/correctness/useExhaustiveDependencies: all that the function reads
+  const isCoarse = useMemo(
+    () => root !== undefined && hidesMuch(here),
+    [whole.data, tree, here, root, report, askedWidth, isFine, asked],
+  );
+  const closerQuery = (to: number | undefined) =>
+    graphQuery(
       subject,
-      { ...parameters, ...(brushing ? PREVIEW : isFine ? {} : CLOSER_DETAIL), root },
+      { ...parameters, ...(brushing ? PREVIEW : isFine ? {} : CLOSER_DETAIL), root: to },
       search.color,
-    ),
-    enabled: width > 0 && tree !== undefined && isCoarse,
-  });
+    );
+  const closer = useQuery({ ...closerQuery(root), enabled: width > 0 && tree !== undefined && isCoarse });
+  const client = useQueryClient();
+  const prepare = ({ id }: FlameNode) => {
+    // What was asked in full is of this frame alone.
+    if (!tree || isFine || brushing || !hidesMuch(nodeById(tree, id))) return;
+    void client.prefetchQuery(closerQuery(id));
+  };
   const closerData = isCoarse && closer.data?.rows.id[0] === root ? closer.data : undefined;
   const closerTree = useMemo(() => closerData && treeOf(closerData), [closerData]);
 
@@ -130,6 +139,7 @@ function WholeGraph() {
             zoom={shown?.zoom}
             width={width}
             askFiner={() => setFine(root ?? -1)}
+            prepare={prepare}
           />
         )}
       </Answer>

@@ -36,6 +36,7 @@ import { Legend } from "./legend.tsx";
 import { pictureOf, saveFile, savePng } from "./picture.ts";
 import { SearchResult } from "./search-result.tsx";
 import { useTransforms } from "./transforming.ts";
+import { useFollowUp } from "./zooming.ts";
 
 interface GraphProps {
   document: Flamegraph;
@@ -44,6 +45,8 @@ interface GraphProps {
   zoom: FlameNode | undefined;
   width: number;
   askFiner: () => void;
+  /** Requests what a zoom to a frame will need, before the zoom. */
+  prepare: (node: FlameNode) => void;
 }
 
 /** The frame that the keyboard is at, and of which zoom. */
@@ -60,17 +63,11 @@ function keptIn(tree: FlameNode, { tree: known, row, id }: Kept): FlameNode | un
   return tree === known ? nodeAtRow(tree, row) : nodeById(tree, id);
 }
 
-/** Calls `run` after the browser has drawn its next picture; at once where nothing is drawn, as in a hidden tab. */
-function afterPicture(run: () => void): void {
-  if (document.hidden) run();
-  else requestAnimationFrame(() => setTimeout(run));
-}
-
 /** `c` collapses here; the stack is copied with what copies everywhere. */
 const withOwnKey = (item: MenuItem): MenuItem =>
   item !== "separator" && "hint" in item && item.hint === "c" ? { ...item, hint: "Ctrl+C" } : item;
 
-export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner }: GraphProps) {
+export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner, prepare }: GraphProps) {
   const { search, go, recording, report } = usePage();
   const transforms = useTransforms();
   const theme = useTheme();
@@ -141,6 +138,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
   const pictures = useRef<() => MenuItem[]>(() => []);
   const picturesNow = useCallback(() => pictures.current(), []);
   const onHoverKey = useHoverKeys();
+  const followUp = useFollowUp(host, tree);
 
   if (!tree || !zoom || !active || document.rows.id.length === 0 || tree.weight === 0) {
     return (
@@ -163,15 +161,16 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     } else if (node === zoom) zoomOut();
     else zoomFirst(node, { root: node.parent ? node.id : undefined, ...selection(node) });
   };
-  /**
-   * The picture moves at once; the address, and all that hangs on it, follow when the first of it has been shown: unless
-   * somebody has gone elsewhere meanwhile.
-   */
+  /** The picture moves at once; the address follows, unless somebody has gone elsewhere meanwhile. */
   const zoomFirst = (node: FlameNode, patch: Partial<PageSearch>) => {
     chart.current?.zoomTo(node);
-    afterPicture(() => {
+    const run = () => {
       if (latestRoot.current === search.root) go(patch);
-    });
+    };
+    // On the way out there is more to see than this tree may have.
+    const isInside = node.depth > zoom.depth;
+    if (isInside) prepare(node);
+    followUp.follow(run, isInside && chart.current?.moves() === true);
   };
   /** Beside a table, the target of a step is also selected in it. */
   const selection = (node: FlameNode) => (search.split && node.frame ? { selected: identityOf(node.frame) } : {});
@@ -247,6 +246,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
           onKeyDown={onKeyDown}
           onZoom={zoomTo}
           onHover={hover.set}
+          onArrive={followUp.flush}
           onMenu={(node, at) => {
             hover.clear();
             activate(node);

@@ -55,7 +55,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   const stage = document.createElement("div");
   stage.className = "flame-stage";
   stage.setAttribute("role", "presentation");
-  const pictures = new Pictures(stage, () => tree.settle());
+  const pictures = new Pictures(stage, arrive);
   const [marksCanvas, overlay] = layer(pictures.box, "flame-marks");
   marksCanvas.hidden = true;
   const [mapCanvas, map] = layer(stage, "flame-minimap");
@@ -97,6 +97,8 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   let framesAreOld = true;
   let mapIsOld = true;
   let sizeIsOld = true;
+  /** A way has just been shown to its end. */
+  let arrives = false;
   /** The host's scroll position: to read it from the host would lay out the page. */
   let scrolled = 0;
   /** The view that the small picture and the items were last put to. */
@@ -195,10 +197,19 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     drawMarks();
     drawMap();
     placeItems();
+    if (arrives && !glides) tree.settle();
+    arrives = false;
     if (glides) pictures.glide(width);
     if (placed === view) return;
     placed = view;
     host.dataset["view"] = `${view.left.toPrecision(6)} ${view.right.toPrecision(6)}`;
+  }
+
+  /** What comes at the end of a way comes in one picture: a finer graph, and the items. */
+  function arrive(): void {
+    arrives = true;
+    ask(false);
+    handlers.onArrive?.();
   }
 
   function placeItems(): void {
@@ -421,6 +432,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       }
       return true;
     },
+    moves: () => pictures.moves,
     mark(next) {
       const frameMarksChanged = next.matches !== marks.matches || next.selectedName !== marks.selectedName;
       if (next.selectedName !== marks.selectedName) selected = undefined;

@@ -18,7 +18,7 @@ import { hasCanvas, makeCanvasRenderer } from "./canvas-renderer.ts";
 import { type FlameHandlers, type FlameRenderer, type MakeFlameRenderer, rowElementId } from "./renderer.ts";
 
 /** What a view may ask of the graph that is drawn. */
-export type ChartHandle = Pick<FlameRenderer, "element" | "pan" | "scale" | "reveal" | "zoomTo">;
+export type ChartHandle = Pick<FlameRenderer, "element" | "moves" | "pan" | "scale" | "reveal" | "zoomTo">;
 
 const makeRenderer: MakeFlameRenderer = hasCanvas()
   ? makeCanvasRenderer
@@ -63,6 +63,7 @@ export function Chart(props: ChartProps) {
     props.ref,
     () => ({
       element: (row) => renderer.current?.element(row) ?? null,
+      moves: () => renderer.current?.moves() ?? false,
       pan: (right, down) => renderer.current?.pan(right, down),
       scale: (factor) => renderer.current?.scale(factor),
       reveal: (row) => renderer.current?.reveal(row),
@@ -82,6 +83,7 @@ export function Chart(props: ChartProps) {
       },
       onMenu: (node, at) => handlers.current.onMenu(node, at),
       onPin: (node, at) => handlers.current.onPin?.(node, at),
+      onArrive: () => handlers.current.onArrive?.(),
     });
     renderer.current = made;
     const dark = onLight((lit) => made.light(lit));

@@ -183,6 +183,7 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
       settle(true);
     },
     zoomTo: (node) => node === shown,
+    moves: () => false,
     mark(next) {
       marks = next;
       applyMarks();

@@ -30,6 +30,8 @@ export interface FlameHandlers {
   onMenu: (node: FlameNode, at: Point) => void;
   /** Its numbers shall stay on the screen. */
   onPin?: ((node: FlameNode, at: Point) => void) | undefined;
+  /** A way to another view has been shown to its end. */
+  onArrive?: (() => void) | undefined;
 }
 
 export interface FlameRenderer {
@@ -37,6 +39,8 @@ export interface FlameRenderer {
   render: (root: FlameNode, zoom: FlameNode, look: FlameLook, marks: FlameMarks) => void;
   /** Goes to another frame of the tree that is shown; `false`: this cannot be done without drawing it anew. */
   zoomTo: (node: FlameNode) => boolean;
+  /** Whether the way to another view is shown now, or will be. */
+  moves: () => boolean;
   /** Changes what is lit in the tree that is shown. */
   mark: (marks: FlameMarks) => void;
   /** Lights every frame of a function. */
