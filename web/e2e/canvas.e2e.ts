@@ -366,6 +366,55 @@ test("the address follows at the end of a way that is shown, and before whatever
   await expect.poll(() => searchOf(page).root).toBe(root);
 });
 
+test.each(["reduce", "no-preference"] as const)(
+  "the way out of a zoom leads back to the same picture and items, motion: %s",
+  async (reducedMotion) => {
+    const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+    await settled(page);
+    await page.emulateMedia({ reducedMotion });
+    await page.mouse.move(5, 5);
+    const seen = async () => {
+      await settled(page);
+      await expect.poll(() => page.locator(".flame-moving").evaluate((box) => box.getAnimations().length)).toBe(0);
+      return page.evaluate(() => ({
+        picture: document.querySelector<HTMLCanvasElement>(".flame-frames")?.toDataURL(),
+        items: [...document.querySelectorAll(".flame-items .frame")]
+          .map((item) => [...item.attributes].map(({ name, value }) => `${name}=${value}`).sort())
+          .map((attributes) => attributes.join(" "))
+          .sort(),
+      }));
+    };
+    const before = await seen();
+    const narrow = await narrowFrame(page);
+    const zoom = async () => {
+      await page.mouse.click(narrow.x, narrow.y);
+      await expect.poll(() => searchOf(page).root).toBeGreaterThan(0);
+      await page.mouse.move(5, 5);
+      return seen();
+    };
+    const inside = await zoom();
+    expect(inside.picture).not.toBe(before.picture);
+    await page.keyboard.press("Escape");
+    await expect.poll(() => searchOf(page).root).toBeUndefined();
+    expect(await seen()).toEqual(before);
+
+    // What was searched meanwhile is seen in what was kept.
+    await zoom();
+    await page.locator("input[type=search]").fill("cache");
+    await expect.poll(() => searchOf(page).q).toBe("cache");
+    await page.getByRole("button", { name: "all", exact: true }).click();
+    await expect.poll(() => searchOf(page).root).toBeUndefined();
+    await page.mouse.move(5, 5);
+    const searched = await seen();
+    expect(searched.picture).not.toBe(before.picture);
+    expect(await page.locator(".flame-items [data-match]").count()).toBeGreaterThan(0);
+    await page.locator("input[type=search]").fill("");
+    await expect.poll(() => searchOf(page).q).toBeUndefined();
+    await expect.poll(async () => (await seen()).picture).toBe(before.picture);
+    expect(await page.locator(".flame-items [data-match]").count()).toBe(0);
+  },
+);
+
 test("a canvas that shows nothing is not there: browsers copy every other one with each picture of the page", async () => {
   const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
   await settled(page);

@@ -4,7 +4,7 @@ import { useMemo, useRef, useState } from "react";
 import type { Flamegraph } from "../../api/types.ts";
 import { type FlameNode, hidesMoreThan, nodeById } from "../../lib/flame-tree.ts";
 import { isOfMoment } from "../../lib/moment.ts";
-import { hasCanvas } from "../../ui/flame/canvas-renderer.ts";
+import { hasCanvas } from "../../ui/flame/has-canvas.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer } from "../../ui/states.tsx";
 import { useWidth } from "../../ui/use-size.ts";

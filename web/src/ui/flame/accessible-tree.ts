@@ -24,7 +24,23 @@ interface Geometry {
   top: number;
 }
 
+/** Items as they were when another tree came, and what they depend on. */
+interface Kept {
+  items: Map<number, HTMLElement>;
+  byFunction: Map<string, HTMLElement[]>;
+  parts: readonly HTMLElement[];
+  look: FlameLook;
+  marks: FlameMarks;
+  lit: string | undefined;
+  rowHeight: number | undefined;
+}
+
+const isSameLook = (a: FlameLook, b: FlameLook): boolean =>
+  a.downwards === b.downwards && a.color === b.color && a.label === b.label && a.description === b.description;
+
 export class AccessibleTree {
+  /** Every way out of a zoom leads back to the same tree, whose items are still right. */
+  private readonly kept = new WeakMap<FlameLayout, Kept>();
   private readonly box: HTMLElement;
   private readonly name: string;
   private items = new Map<number, HTMLElement>();
@@ -36,8 +52,14 @@ export class AccessibleTree {
   private geometry: Geometry | undefined;
   private timer: ReturnType<typeof setTimeout> | undefined;
 
+  /** What all items are copies of. */
+  private readonly blank = document.createElement("div");
+
   constructor(parent: HTMLElement, name: string) {
     this.name = name;
+    this.blank.className = "frame";
+    this.blank.setAttribute("role", "treeitem");
+    this.blank.setAttribute("aria-selected", "false");
     this.box = document.createElement("div");
     this.box.className = "flame-items";
     this.box.setAttribute("role", "presentation");
@@ -46,6 +68,7 @@ export class AccessibleTree {
 
   /** Another tree. */
   reset(layout: FlameLayout, look: FlameLook, marks: FlameMarks): void {
+    this.keep();
     this.layout = layout;
     this.look = look;
     this.marks = marks;
@@ -57,7 +80,8 @@ export class AccessibleTree {
   /** Makes now what waits: the graph has arrived where it goes, and the page is drawn anew for that. */
   settle(): void {
     clearTimeout(this.timer);
-    if (this.box.dataset["old"] !== undefined) this.fill();
+    if (this.box.dataset["old"] === undefined || (this.layout && this.recall(this.layout))) return;
+    this.fill();
   }
 
   mark(marks: FlameMarks): void {
@@ -130,6 +154,33 @@ export class AccessibleTree {
     delete this.box.dataset["old"];
   }
 
+  /** Keeps the items for when their tree comes again; from now on nothing changes them. */
+  private keep(): void {
+    const { layout, look, items, byFunction, marks, lit, geometry } = this;
+    if (!layout || !look || items.size === 0 || this.box.dataset["old"] !== undefined) return;
+    const parts = [...items.values()];
+    this.kept.set(layout, { items, byFunction, parts, look, marks, lit, rowHeight: geometry?.rowHeight });
+    this.items = new Map();
+    this.byFunction = new Map();
+  }
+
+  /** Takes the items that were made of a layout, if they look as they would now. */
+  private recall(layout: FlameLayout): boolean {
+    const kept = this.kept.get(layout);
+    if (!kept || !this.look || !isSameLook(kept.look, this.look) || kept.rowHeight !== this.geometry?.rowHeight)
+      return false;
+    this.items = kept.items;
+    this.byFunction = kept.byFunction;
+    const { marks, lit } = this;
+    this.marks = kept.marks;
+    this.lit = kept.lit;
+    this.box.replaceChildren(...kept.parts);
+    delete this.box.dataset["old"];
+    this.light(lit);
+    this.mark(marks);
+    return true;
+  }
+
   /** A frame, its callers, its neighbours and what it calls. */
   private around(row: number): FlameNode[] {
     const node = this.nodeOf(row);
@@ -154,31 +205,34 @@ export class AccessibleTree {
   }
 
   private make(node: FlameNode): HTMLElement {
-    const item = document.createElement("div");
-    item.className = "frame";
-    item.id = rowElementId(this.name, node.row);
-    item.setAttribute("role", "treeitem");
-    item.setAttribute("aria-level", String(node.depth + 1));
+    const item = this.blank.cloneNode() as HTMLElement;
+    const { frame, children, row } = node;
     const siblings = node.parent?.children ?? [node];
+    item.id = rowElementId(this.name, row);
+    item.setAttribute("aria-level", String(node.depth + 1));
     item.setAttribute("aria-setsize", String(siblings.length));
     item.setAttribute("aria-posinset", String(siblings.indexOf(node) + 1));
-    if (node.children.length > 0) item.setAttribute("aria-expanded", "true");
+    if (children.length > 0) item.setAttribute("aria-expanded", "true");
     if (this.look) {
+      const label = this.look.label(node);
       item.setAttribute("aria-label", this.look.description(node));
-      item.dataset["name"] = shortName(node.frame?.name ?? this.look.label(node), 300);
-      item.dataset["fill"] = this.look.color(node);
-      item.textContent = shortName(this.look.label(node), 80);
+      item.setAttribute("data-name", shortName(frame?.name ?? label, 300));
+      item.setAttribute("data-fill", this.look.color(node));
+      item.textContent = shortName(label, 80);
     }
-    if (node.frame) {
-      item.dataset["function"] = node.frame.name;
-      const same = this.byFunction.get(node.frame.name);
+    if (frame) {
+      item.setAttribute("data-function", frame.name);
+      const same = this.byFunction.get(frame.name);
       if (same) same.push(item);
-      else this.byFunction.set(node.frame.name, [item]);
+      else this.byFunction.set(frame.name, [item]);
     }
-    item.toggleAttribute("data-folded", node.folded > 0);
-    this.items.set(node.row, item);
-    this.placeItem(node.row, item);
-    this.applyMarks(node.row, item);
+    if (node.folded > 0) item.setAttribute("data-folded", "");
+    this.items.set(row, item);
+    this.placeItem(row, item);
+    // It has no marks yet: most items get none.
+    const { matches, selectedName, activeRow } = this.marks;
+    const isLit = frame !== undefined && frame.name === this.lit;
+    if (matches || row === activeRow || isLit || isChosen(frame, selectedName)) this.applyMarks(row, item);
     return item;
   }
 

@@ -21,6 +21,7 @@ import {
   layOut,
   layoutOf,
   mover,
+  NOTHING,
   nodeAt,
   panned,
   placeOf,
@@ -30,22 +31,13 @@ import {
   zoomed,
 } from "./layout.ts";
 import { drawMinimap, MINIMAP_HEIGHT } from "./minimap.ts";
-import { type Ink, outlinesOf, paintFrames, paintOutlines, ROW_HEIGHT, type Scene } from "./paint.ts";
+import { type Ink, inkIn, outlinesOf, paintFrames, paintOutlines, ROW_HEIGHT, type Scene } from "./paint.ts";
 import { layer, Pictures } from "./pictures.ts";
 import { pixelsOf, Raster } from "./raster.ts";
 import type { FlameLook, FlameMarks, MakeFlameRenderer } from "./renderer.ts";
 
 /** From so many frames on the graph has a small picture of all of it. */
 const MINIMAP_FROM = 40;
-
-/** Whether this browser can draw on a canvas at all. */
-export function hasCanvas(): boolean {
-  try {
-    return typeof CanvasRenderingContext2D === "function" && document.createElement("canvas").getContext("2d") !== null;
-  } catch {
-    return false;
-  }
-}
 
 export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, handlers) => {
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
@@ -65,18 +57,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   let width = firstWidth;
   let height = 0;
   let ratio = 1;
-  let layout: FlameLayout = layOut({
-    row: 0,
-    id: 0,
-    frame: undefined,
-    value: 0,
-    own: 0,
-    weight: 0,
-    folded: 0,
-    depth: 0,
-    parent: undefined,
-    children: [],
-  });
+  let layout: FlameLayout = layOut(NOTHING);
   let look: FlameLook | undefined;
   let marks: FlameMarks = { matches: undefined, selectedName: undefined, activeRow: undefined };
   let zoomRow = 0;
@@ -130,14 +111,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     inkOf = themeNow();
     const style = getComputedStyle(host);
     const of = (token: string) => style.getPropertyValue(token).trim();
-    ink = {
-      text: of("--frame-ink"),
-      muted: of("--text-muted"),
-      match: of("--match"),
-      accent: of("--accent"),
-      strong: of("--text"),
-      surface: of("--surface"),
-    };
+    ink = inkIn(of);
     const frames = pictures.write(`12px ${of("--font-text") || "sans-serif"}`);
     fitter ??= new TextFitter((text) => frames.measureText(text).width);
   }
@@ -187,8 +161,18 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     asked = undefined;
     fitStage();
     const glides = pictures.turn();
+    // What changes elements comes before what is painted: text on a canvas has the styles of the page made up to date.
+    placeItems();
+    if (arrives && !glides) tree.settle();
+    arrives = false;
     if (framesAreOld) {
-      paintFrames(pictures.context, raster, scene(), fitter);
+      // Every way out of a zoom leads back to a picture that was there.
+      const where: unknown[] = [layout, view.left, view.right, scrolled, zoomRow, look?.downwards];
+      const state = [...where, look?.label, pixels, ink, fitter, marks.matches, marks.selectedName];
+      if (!pictures.recall(state)) {
+        paintFrames(pictures.context, raster, scene(), fitter);
+        pictures.note(state);
+      }
       painted += 1;
       host.dataset["painted"] = String(painted);
       pictures.view = view;
@@ -196,9 +180,6 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     framesAreOld = false;
     drawMarks();
     drawMap();
-    placeItems();
-    if (arrives && !glides) tree.settle();
-    arrives = false;
     if (glides) pictures.glide(width);
     if (placed === view) return;
     placed = view;

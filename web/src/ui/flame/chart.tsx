@@ -14,7 +14,8 @@ import { light, onLight } from "../lit.ts";
 import { usePage } from "../page.ts";
 import { useTheme } from "../theme.ts";
 import { boxLabel } from "./box-text.ts";
-import { hasCanvas, makeCanvasRenderer } from "./canvas-renderer.ts";
+import { makeCanvasRenderer } from "./canvas-renderer.ts";
+import { hasCanvas } from "./has-canvas.ts";
 import { type FlameHandlers, type FlameRenderer, type MakeFlameRenderer, rowElementId } from "./renderer.ts";
 
 /** What a view may ask of the graph that is drawn. */

@@ -281,8 +281,16 @@ export function largestChange(tree: FlameNode): number {
   return largest;
 }
 
+/** Kept, so that a tree that is shown again is known to be described as before. */
+const descriptions = new WeakMap<Flamegraph, (node: FlameNode) => string>();
+
 /** What a reader of screens says of a frame. */
 export function descriptionOf(document: Flamegraph): (node: FlameNode) => string {
-  return (node) =>
-    `${shortName(nodeName(node), 200)}, ${formatValue(node.value, document.unit)}, ${formatPercent(node.value / document.total)}`;
+  let describe = descriptions.get(document);
+  if (!describe) {
+    describe = (node) =>
+      `${shortName(nodeName(node), 200)}, ${formatValue(node.value, document.unit)}, ${formatPercent(node.value / document.total)}`;
+    descriptions.set(document, describe);
+  }
+  return describe;
 }

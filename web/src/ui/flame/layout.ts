@@ -34,6 +34,20 @@ export interface FlameView {
 
 export const WHOLE: FlameView = { left: 0, right: 1 };
 
+/** The tree of a graph that has not been drawn yet. */
+export const NOTHING: FlameNode = {
+  row: 0,
+  id: 0,
+  frame: undefined,
+  value: 0,
+  own: 0,
+  weight: 0,
+  folded: 0,
+  depth: 0,
+  parent: undefined,
+  children: [],
+};
+
 /** Layouts of trees that are still used: to go back to a tree costs nothing. */
 const known = new WeakMap<FlameNode, FlameLayout>();
 

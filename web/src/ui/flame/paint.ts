@@ -25,6 +25,18 @@ export interface Ink {
   surface: string;
 }
 
+/** What the style sheet says of them. */
+export function inkIn(of: (token: string) => string): Ink {
+  return {
+    text: of("--frame-ink"),
+    muted: of("--text-muted"),
+    match: of("--match"),
+    accent: of("--accent"),
+    strong: of("--text"),
+    surface: of("--surface"),
+  };
+}
+
 export interface Scene {
   layout: FlameLayout;
   view: FlameView;

@@ -1,5 +1,6 @@
-// The two canvases of a graph's frames: the picture that is shown, and behind it the one from before, which is seen while
-// the graph goes from one view to another. What moves with them is in the same box.
+// The canvases of a graph's frames: the picture that is shown, behind it the one from before, which is seen while the
+// graph goes from one view to another, and one that is kept, since every zoom has a way back. What moves with them is in
+// the same box.
 import { canGlide, covered, Glide } from "./glide.ts";
 import { type FlameView, WHOLE } from "./layout.ts";
 
@@ -18,6 +19,9 @@ export function layer(parent: HTMLElement, className: string): CanvasLayer {
 export class Pictures {
   private behind: CanvasLayer;
   private front: CanvasLayer;
+  private spare: CanvasLayer;
+  /** All that a picture depends on. */
+  private readonly states = new WeakMap<HTMLCanvasElement, readonly unknown[]>();
   /** What the picture from before shows. */
   private kept: FlameView = WHOLE;
   /** The next picture is to be approached from here. */
@@ -37,12 +41,14 @@ export class Pictures {
     this.box.setAttribute("role", "presentation");
     parent.append(this.box);
     this.behind = layer(this.box, "flame-before");
+    this.spare = layer(this.box, "flame-kept");
     this.front = layer(this.box, "flame-frames");
     this.behind[0].hidden = true;
+    this.spare[0].hidden = true;
   }
 
   get canvases(): HTMLCanvasElement[] {
-    return [this.behind[0], this.front[0]];
+    return [this.behind[0], this.spare[0], this.front[0]];
   }
 
   get canvas(): HTMLCanvasElement {
@@ -53,9 +59,9 @@ export class Pictures {
     return this.front[1];
   }
 
-  /** Sets the font of both; a context to measure it with. */
+  /** Sets the font of all; a context to measure it with. */
   write(font: string): CanvasRenderingContext2D {
-    for (const [, context] of [this.front, this.behind]) context.font = font;
+    for (const [, context] of [this.front, this.behind, this.spare]) context.font = font;
     return this.context;
   }
 
@@ -88,14 +94,36 @@ export class Pictures {
       return true;
     }
     this.kept = this.view;
-    [this.front, this.behind] = [this.behind, this.front];
+    // The one that was not shown for longest is drawn on next.
+    [this.front, this.behind, this.spare] = [this.spare, this.front, this.behind];
+    this.name();
+    return true;
+  }
+
+  /** Shows the picture that was drawn of this state, if it is still there. */
+  recall(state: readonly unknown[]): boolean {
+    const isKept = ([canvas]: CanvasLayer) => this.states.get(canvas)?.every((part, i) => part === state[i]) === true;
+    if (isKept(this.front)) return true;
+    if (!isKept(this.spare)) return false;
+    [this.front, this.spare] = [this.spare, this.front];
+    this.name();
+    return true;
+  }
+
+  /** What the picture depends on that is drawn now. */
+  note(state: readonly unknown[]): void {
+    this.states.set(this.front[0], state);
+  }
+
+  private name(): void {
     this.front[0].className = "flame-frames";
     this.behind[0].className = "flame-before";
+    this.spare[0].className = "flame-kept";
+    this.spare[0].hidden = true;
     const [canvas] = this.front;
     canvas.hidden = false;
     canvas.style.transform = "";
     canvas.style.zIndex = "";
-    return true;
   }
 
   /** Goes to the picture that was drawn. */
