@@ -38,7 +38,11 @@ export function distinctHues(groups: readonly string[], theme: Theme, usual: Map
     const turn = Math.abs((hues[one] ?? 0) - (hues[other] ?? 0));
     return Math.min(turn, 360 - turn);
   };
-  const room = (place: number) => Math.min(360, ...[...given.values()].map((taken) => distance(place, taken)));
+  const room = (place: number) => {
+    let least = 360;
+    for (const taken of given.values()) least = Math.min(least, distance(place, taken));
+    return least;
+  };
   for (const group of groups) {
     if (isSystemModule(group)) continue;
     const known = usual.get(group);

@@ -18,8 +18,17 @@ interface Option {
 /** Languages whose functions an interpreter calls by means of frames of its own. */
 const INTERPRETED: ReadonlySet<string> = new Set(["python", "javascript", "java"]);
 
-const hasInterpreter = ({ frames }: Flamegraph): boolean =>
-  frames.some(({ language }) => INTERPRETED.has(language ?? ""));
+/** Looked for once in each answer: every way out of a zoom leads back to one with tens of thousands of frames. */
+const interpreters = new WeakMap<Flamegraph, boolean>();
+
+function hasInterpreter(document: Flamegraph): boolean {
+  let has = interpreters.get(document);
+  if (has === undefined) {
+    has = document.frames.some(({ language }) => INTERPRETED.has(language ?? ""));
+    interpreters.set(document, has);
+  }
+  return has;
+}
 
 /** What the graph is called for readers of screens. */
 export function nameOfGraph(document: Flamegraph): string {
