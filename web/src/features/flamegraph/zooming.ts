@@ -51,8 +51,14 @@ export function useFollowUp(host: RefObject<HTMLElement | null>, tree: FlameNode
   useEffect(() => {
     const inputs = ["keydown", "pointerdown", "wheel"] as const;
     for (const input of inputs) window.addEventListener(input, flush, { capture: true, passive: true });
+    // A program for readers of screens clicks without a pointer; behind a zoom by the pointer there is a click of its own.
+    const onClick = ({ detail }: MouseEvent) => {
+      if (detail === 0) flush();
+    };
+    window.addEventListener("click", onClick, { capture: true });
     return () => {
       for (const input of inputs) window.removeEventListener(input, flush, { capture: true });
+      window.removeEventListener("click", onClick, { capture: true });
       take();
     };
   }, [flush, take]);
