@@ -25,7 +25,7 @@ interface Geometry {
 }
 
 /** Items as they were when another tree came, and what they depend on. */
-interface Kept {
+interface KeptItems {
   items: Map<number, HTMLElement>;
   byFunction: Map<string, HTMLElement[]>;
   parts: readonly HTMLElement[];
@@ -40,7 +40,7 @@ const isSameLook = (a: FlameLook, b: FlameLook): boolean =>
 
 export class AccessibleTree {
   /** Every way out of a zoom leads back to the same tree, whose items are still right. */
-  private readonly kept = new WeakMap<FlameLayout, Kept>();
+  private readonly kept = new WeakMap<FlameLayout, KeptItems>();
   private readonly box: HTMLElement;
   private readonly name: string;
   private items = new Map<number, HTMLElement>();
