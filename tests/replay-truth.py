@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How far off `heaptrace replay` is: real programs, each run for real as replay says, beside what replay predicted.
 
-    tests/replay-truth.py [--runs N] [--markdown] [--keep DIR] [cache] [jq] [sqlite] [perl] [node] [redis] [python] [gdb] [decay]
+    tests/replay-truth.py [--runs N] [--markdown] [--keep DIR] [cache] [jq] [sqlite] [perl] [node] [redis] [python] [gdb] [xmllint] [cc1plus] [decay]
 
 Each program is recorded N times (3) and replayed with every allocator that is installed (tests/needs.sh installs them). Then
 it runs N times without the recorder with the environment of each row's command, sampled every 2 ms from outside: memory
@@ -54,6 +54,18 @@ def records(work, count):
     ]
     path = work / "records.json"
     path.write_text(json.dumps(rows))
+    return str(path)
+
+
+def xml(work, count):
+    """A document of elements with attributes and text."""
+    rng = random.Random(11)
+    rows = "".join(
+        f'<item id="{n}" kind="k{rng.randrange(50)}"><name>n{rng.randrange(9999)}</name><text>{"y" * rng.randrange(10, 300)}</text></item>'
+        for n in range(count)
+    )
+    path = work / "items.xml"
+    path.write_text(f"<items>{rows}</items>")
     return str(path)
 
 
@@ -132,6 +144,12 @@ def programs(work):
     redis += ["--activedefrag", "no"]
     gdb = ["gdb", "-batch", "-nx", "-iex", "set debuginfod enabled off", "-ex", "maint expand-symtabs", "-ex", "info types basic_",
            str(work / "block_cache")]
+    compiler, multiarch = (
+        subprocess.run(["g++", option], capture_output=True, text=True, check=True).stdout.strip()
+        for option in ("-print-prog-name=cc1plus", "-print-multiarch")
+    )
+    cc1plus = [compiler, "-quiet", "-O1", "-imultiarch", multiarch, "-D_GNU_SOURCE", f"-I{ROOT / 'preload/include'}",
+               ROOT / "tests/programs/block_cache.cpp", "-o", os.devnull]
     all_of_them = [
         ("cache", [compiled(work, "block_cache.cpp"), "8", "60000", "96"], {}, None),
         ("jq", ["jq", "group_by(.user) | map({user: .[0].user, total: (map(.total) | add)}) | length", data], {}, None),
@@ -141,6 +159,8 @@ def programs(work):
         ("redis", redis, {}, lambda: redis_load(port)),
         ("python", [python, "-c", PYTHON, data], {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}, None),
         ("gdb", gdb, {}, None),
+        ("xmllint", ["xmllint", "--xpath", "count(//item[@kind='k7'])", xml(work, 60000)], {}, None),
+        ("cc1plus", [str(word) for word in cc1plus], {}, None),
         ("decay", [compiled(work, "idle_decay.c")], {}, None),
     ]
     return [program for program in all_of_them if shutil.which(program[1][0])]
