@@ -1,7 +1,6 @@
 //! The file of events.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::CStr;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -42,6 +41,9 @@ pub const FREE: u32 = 5;
 pub const THREAD_END: u32 = 6;
 /// No call: from here on the recorded program had `size` bytes in memory that were not its allocator's.
 pub const OTHER_MEMORY: u32 = 7;
+/// `malloc` by the C++ library while it was loaded. An allocator that is written in C++ has made the program load it as well, so
+/// that there is one such block here already.
+pub const CXX_RESERVE: u32 = 8;
 
 /// All events.
 pub struct PlayedCalls {
@@ -55,13 +57,10 @@ pub struct PlayedCalls {
 
 impl PlayedCalls {
     /// Maps the file.
-    pub fn open(path: &OsStr) -> Option<Self> {
-        let mut name = [0_u8; 4096];
-        name.get_mut(..path.len())?.copy_from_slice(path.as_bytes());
-        *name.get_mut(path.len())? = 0;
+    pub fn open(path: &CStr) -> Option<Self> {
         // SAFETY: plain calls with valid arguments; the file is written by nobody any more.
         let list = unsafe {
-            let fd = libc::open(name.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+            let fd = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
             if fd < 0 {
                 return None;
             }

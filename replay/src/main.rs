@@ -8,6 +8,8 @@
 //! memory  nothing here allocates from the allocator under test: tables are mappings of files
 //! ```
 
+#![no_main]
+
 mod clock;
 mod event;
 mod memory;
@@ -22,15 +24,23 @@ use threads::{ReplayCrew, put};
 /// Bytes that an allocator may take in one chunk beside what the calls make it take.
 const UNFORESEEN: u64 = 1 << 20;
 
-fn main() {
-    let mut arguments = std::env::args_os().skip(1);
+/// Not the one of Rust's runtime, which allocates from the allocator under test before it begins.
+///
+/// # Safety
+/// As the C library calls it: `count` terminated texts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn main(count: libc::c_int, texts: *const *const libc::c_char) -> libc::c_int {
+    // SAFETY: as the caller promises.
+    let texts = unsafe { core::slice::from_raw_parts(texts, usize::try_from(count).unwrap_or(0)) };
+    // SAFETY: as the caller promises.
+    let mut arguments = texts.iter().skip(1).map(|&text| unsafe { CStr::from_ptr(text) });
     let path = arguments.next();
-    let mut number = || arguments.next()?.to_str()?.parse::<usize>().ok();
+    let mut number = || arguments.next()?.to_str().ok()?.parse::<usize>().ok();
     // Events of a chunk; how many times as fast as recorded; after which event memory is reported as `marked`.
     let chunk = number().unwrap_or(1024).clamp(16, threads::MOST_EVENTS);
     let pace = number().unwrap_or(1) as u64;
     let mark = number().unwrap_or(0);
-    let Some(events) = path.and_then(|path| PlayedCalls::open(&path)) else {
+    let Some(events) = path.and_then(PlayedCalls::open) else {
         put(b"{\"error\":\"no events\"}\n");
         std::process::exit(2);
     };
@@ -101,8 +111,8 @@ fn allocator(buffer: &mut [u8; 64]) -> &str {
         (!found.is_null()).then_some(found)
     };
     let text = |at: *const libc::c_char| {
-        // SAFETY: libraries give terminated texts that stay.
-        unsafe { CStr::from_ptr(at) }.to_str().unwrap_or("")
+        // SAFETY: libraries give terminated texts that stay, or none.
+        if at.is_null() { "" } else { unsafe { CStr::from_ptr(at) }.to_str().unwrap_or("") }
     };
     if let Some(function) = find(c"mallctl") {
         type Mallctl =
@@ -129,7 +139,9 @@ fn allocator(buffer: &mut [u8; 64]) -> &str {
         version(&raw mut major, &raw mut minor, &raw mut patch);
         return threads::words(buffer, format_args!("tcmalloc {major}.{minor}"));
     }
-    if std::env::var_os("LD_PRELOAD").is_some_and(|preload| !preload.is_empty()) {
+    // SAFETY: nothing here changes variables.
+    let preload = unsafe { libc::getenv(c"LD_PRELOAD".as_ptr()) };
+    if !text(preload).is_empty() {
         return "another allocator";
     }
     match find(c"gnu_get_libc_version") {

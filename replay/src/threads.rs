@@ -1,10 +1,13 @@
 //! The recorded threads, each with a thread of its own, and the blocks that they hand to one another.
 
+use std::ffi::CStr;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::clock::{self, ReplayClock};
-use crate::event::{ALIGNED, CALLOC, FREE, MALLOC, OTHER_MEMORY, PAGE, PlayedCall, PlayedCalls, REALLOC, THREAD_END};
+use crate::event::{
+    ALIGNED, CALLOC, CXX_RESERVE, FREE, MALLOC, OTHER_MEMORY, PAGE, PlayedCall, PlayedCalls, REALLOC, THREAD_END,
+};
 
 /// Most events of a chunk.
 pub const MOST_EVENTS: usize = 1 << 15;
@@ -35,6 +38,8 @@ struct ReplayStage {
     players: &'static [ReplayThread],
     pending: AtomicU32,
     failed: AtomicU64,
+    /// The allocator is written in C++, and its library is loaded.
+    has_cxx: bool,
 }
 
 /// See the module's description.
@@ -69,7 +74,7 @@ impl LinkedChunk {
 
 /// Pages of its block that a call writes to.
 fn pages_of(event: &PlayedCall) -> usize {
-    if matches!(event.op, MALLOC | CALLOC | ALIGNED | REALLOC) {
+    if matches!(event.op, MALLOC | CALLOC | ALIGNED | REALLOC | CXX_RESERVE) {
         size_of_call(event).div_ceil(PAGE).min(event.touched as usize)
     } else {
         0
@@ -78,6 +83,25 @@ fn pages_of(event: &PlayedCall) -> usize {
 
 fn size_of_call(event: &PlayedCall) -> usize {
     usize::try_from(event.size).unwrap_or(usize::MAX)
+}
+
+/// Whether a library whose file's name begins like this is loaded.
+fn has_library(name: &str) -> bool {
+    struct Search<'a> {
+        name: &'a [u8],
+        is_found: bool,
+    }
+    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the loader gives a valid structure with a terminated name, and the search that was given to it.
+        let (path, search) = unsafe { (CStr::from_ptr((*info).dlpi_name), &mut *search.cast::<Search<'_>>()) };
+        search.is_found =
+            path.to_bytes().rsplit(|&byte| byte == b'/').next().is_some_and(|file| file.starts_with(search.name));
+        libc::c_int::from(search.is_found)
+    }
+    let mut search = Search { name: name.as_bytes(), is_found: false };
+    // SAFETY: the function takes what is given here.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    search.is_found
 }
 
 /// Zeroed memory of a file, so that it does not count.
@@ -112,6 +136,7 @@ impl ReplayCrew {
             players: table::<ReplayThread>(events.threads)?,
             pending: AtomicU32::new(0),
             failed: AtomicU64::new(0),
+            has_cxx: has_library("libstdc++.so"),
         });
         let last = table::<(u32, u32)>(events.threads)?;
         Some(Self { stage, last, generation: 0, clock: ReplayClock::new(pace) })
@@ -264,11 +289,15 @@ fn run(stage: &ReplayStage, first: u32) {
 fn call(stage: &ReplayStage, event: &PlayedCall) {
     let Some(block) = stage.blocks.get(event.slot as usize) else { return };
     let size = size_of_call(event);
+    if event.op == CXX_RESERVE && stage.has_cxx {
+        block.store(NO_BLOCK, Ordering::Release);
+        return;
+    }
     // SAFETY: the calls of the recorded program, in an order in which it made them: a block is used between its allocation and
     // its free by one thread at a time.
     let made = unsafe {
         match event.op {
-            MALLOC => libc::malloc(size),
+            MALLOC | CXX_RESERVE => libc::malloc(size),
             CALLOC => libc::calloc(1, size),
             ALIGNED => {
                 let mut at = core::ptr::null_mut();
@@ -288,7 +317,7 @@ fn call(stage: &ReplayStage, event: &PlayedCall) {
     };
     if made.is_null() {
         stage.failed.fetch_add(1, Ordering::Relaxed);
-        block.store(FAILED, Ordering::Release);
+        block.store(NO_BLOCK, Ordering::Release);
         return;
     }
     let pages = pages_of(event);
@@ -305,8 +334,8 @@ fn call(stage: &ReplayStage, event: &PlayedCall) {
     block.store(made.cast(), Ordering::Release);
 }
 
-/// Stands for a block that could not be had.
-const FAILED: *mut u8 = core::ptr::without_provenance_mut(1);
+/// Stands for a block that could not be had, or that is not asked for.
+const NO_BLOCK: *mut u8 = core::ptr::without_provenance_mut(1);
 
 /// Waits for a block, and takes it out of the table.
 fn take(block: &AtomicPtr<u8>) -> *mut u8 {
@@ -315,7 +344,7 @@ fn take(block: &AtomicPtr<u8>) -> *mut u8 {
         let at = block.load(Ordering::Acquire);
         if !at.is_null() {
             block.store(core::ptr::null_mut(), Ordering::Relaxed);
-            return if core::ptr::eq(at, FAILED) { core::ptr::null_mut() } else { at };
+            return if core::ptr::eq(at, NO_BLOCK) { core::ptr::null_mut() } else { at };
         }
         tries += 1;
         if tries > 100 {

@@ -130,6 +130,25 @@ fn blocks_have_the_alignment_that_the_program_asked_for() {
     assert_eq!(asked, [32, 64, 256, 4096].into());
 }
 
+/// An allocator that is written in C++ brings the C++ library along, and the real program has its reserve once.
+#[test]
+fn a_cxx_allocator_has_the_reserve_of_the_cxx_library_once() {
+    let traced = trace(compile("exceptions.cpp", &["-O1"]), &["1"], &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let shared = ["-shared", "-fPIC"];
+    for (flags, name) in [(&shared[..], "c"), (&[&shared[..], &["-Wl,--no-as-needed", "-lstdc++"]].concat(), "cxx")] {
+        let (library, calls) = (compile("tells_large.c", flags), folder.path().join(name));
+        let output = Command::new(heaptrace())
+            .args(["replay", "--json", "--orders", "1", "--allocator", library.to_str().expect("a plain path")])
+            .arg(traced.recording())
+            .env("LARGE", &calls)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(std::fs::read_to_string(&calls).unwrap().lines().count(), 1, "{name}");
+    }
+}
+
 #[test]
 fn settings_reach_the_allocator_and_one_arena_takes_less_than_eight() {
     let traced = trace(block_cache(), &["8", "40000", "48"], &[]);

@@ -1,7 +1,7 @@
 //! Basis of a replay: how much memory the recorded process had without the recorder, what of it was not the
 //! allocator's, and how much of their blocks the sites write to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tracehound_format::look::{MappingClass, PageState};
 use tracehound_index::block_extents::AllocatorModel;
@@ -14,6 +14,7 @@ use super::Result;
 use super::filter::Selection;
 use super::ledger::regions::{self, RegionKind};
 use super::live_blocks::{HeapRegions, live_blocks_of};
+use super::suppress::is_library_start_at;
 
 /// See the module's description.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -32,6 +33,8 @@ pub struct ReplayBasis {
     pub has_looks: bool,
     /// Of sites with large blocks: the part of these that was written to.
     pub touched: HashMap<u32, f64>,
+    /// Sites where the C++ library allocates while it is loaded.
+    pub library_starts: HashSet<u32>,
 }
 
 /// Looks that may be the highest once the recorder's part is taken off.
@@ -47,7 +50,12 @@ const LARGE: u64 = 32 << 10;
 /// When cancelled.
 pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<ReplayBasis> {
     let model = AllocatorModel::of(trace);
-    let mut basis = ReplayBasis { allocator: allocator(trace, model), ..ReplayBasis::default() };
+    let is_start = |site: u32| trace.site_node(site).is_some_and(|node| is_library_start_at(trace, node));
+    let mut basis = ReplayBasis {
+        allocator: allocator(trace, model),
+        library_starts: (0..trace.site_count()).filter(|&site| is_start(site)).collect(),
+        ..ReplayBasis::default()
+    };
     let mut looks: Vec<&LookFacts> = trace.looks().iter().collect();
     looks.sort_by_key(|look| std::cmp::Reverse(look.counters.anonymous));
     looks.truncate(CANDIDATES);

@@ -78,12 +78,25 @@ fn is_start(module: Option<&str>) -> bool {
     is_stdcxx(module) || is_loader(module) || begins(module, &["libc.so"])
 }
 
-/// Whether a stack is that of libstdc++'s own initialisation.
-fn is_library_start(stack: &[Frame]) -> bool {
-    let module = |frame: &Frame, is: fn(Option<&str>) -> bool| is(frame.module.as_deref());
-    stack.first().is_some_and(|frame| module(frame, is_stdcxx))
-        && stack.last().is_some_and(|frame| module(frame, is_loader))
-        && stack.iter().all(|frame| module(frame, is_start))
+/// Whether a stack is that of libstdc++'s own initialisation, given the modules of its frames, innermost first.
+fn is_library_start<M: AsRef<str>>(mut modules: impl Iterator<Item = Option<M>>) -> bool {
+    let Some(innermost) = modules.next().filter(|module| is_stdcxx(module.as_ref().map(AsRef::as_ref))) else {
+        return false;
+    };
+    let mut outermost = innermost;
+    for module in modules {
+        if !is_start(module.as_ref().map(AsRef::as_ref)) {
+            return false;
+        }
+        outermost = module;
+    }
+    is_loader(outermost.as_ref().map(AsRef::as_ref))
+}
+
+/// The same for the backtrace of a node.
+pub(crate) fn is_library_start_at(trace: &Trace, node: u32) -> bool {
+    let module = |node: u32| trace.location(trace.node_location(node)?).module;
+    is_library_start(trace.stack(node).map(|node| Some(trace.modules().get(module(node)? as usize)?.name())))
 }
 
 impl Suppression {
@@ -102,7 +115,9 @@ impl Suppression {
     /// Whether it matches a leak with these frames.
     #[must_use]
     pub fn matches(&self, stack: &[Frame]) -> bool {
-        let SuppressionRule::Frame(regex) = &self.rule else { return is_library_start(stack) };
+        let SuppressionRule::Frame(regex) = &self.rule else {
+            return is_library_start(stack.iter().map(|frame| frame.module.as_deref()));
+        };
         let hit = |text: &Option<String>| text.as_ref().is_some_and(|text| regex.is_match(text));
         stack.iter().any(|frame| hit(&frame.function) || hit(&frame.file) || hit(&frame.module))
     }

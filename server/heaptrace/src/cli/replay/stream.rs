@@ -20,6 +20,7 @@ const REALLOC: u32 = 4;
 const FREE: u32 = 5;
 const THREAD_END: u32 = 6;
 const OTHER_MEMORY: u32 = 7;
+const CXX_RESERVE: u32 = 8;
 
 /// What a call does; the layout is that of `replay/src/event.rs`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -170,6 +171,7 @@ pub fn write(trace: &Trace, basis: &ReplayBasis, cancel: &Cancel, out: &mut dyn 
                 Some(Kind::PosixMemalign | Kind::AlignedAlloc | Kind::Memalign | Kind::Valloc | Kind::Pvalloc) => {
                     ALIGNED
                 }
+                _ if basis.library_starts.contains(&origin.site) => CXX_RESERVE,
                 _ => MALLOC,
             };
             let call = StreamedCall {
