@@ -36,10 +36,12 @@ pub unsafe extern "C" fn main(count: libc::c_int, texts: *const *const libc::c_c
     let mut arguments = texts.iter().skip(1).map(|&text| unsafe { CStr::from_ptr(text) });
     let path = arguments.next();
     let mut number = || arguments.next()?.to_str().ok()?.parse::<usize>().ok();
-    // Events of a chunk; how many times as fast as recorded; after which event memory is reported as `marked`.
+    // After which event memory is reported as `marked`; events of a chunk; how many times as fast as recorded; 1: print also
+    // what the allocator has taken at each change of other memory, a line each.
+    let mark = number().unwrap_or(0);
     let chunk = number().unwrap_or(1024).clamp(16, threads::MOST_EVENTS);
     let pace = number().unwrap_or(1) as u64;
-    let mark = number().unwrap_or(0);
+    let has_curve = number() == Some(1);
     let Some(events) = path.and_then(PlayedCalls::open) else {
         put(b"{\"error\":\"no events\"}\n");
         std::process::exit(2);
@@ -67,8 +69,15 @@ pub unsafe extern "C" fn main(count: libc::c_int, texts: *const *const libc::c_c
         if is_high {
             peak = peak.max(meter.most() + other);
         }
-        other = part.other_bytes(events.list).unwrap_or(other);
-        end = meter.anonymous() + other;
+        let own = meter.anonymous();
+        if let Some(bytes) = part.other_bytes(events.list) {
+            other = bytes;
+            if has_curve {
+                let mut line = [0_u8; 32];
+                put(threads::format(&mut line, format_args!("{}\n", own.saturating_sub(base))));
+            }
+        }
+        end = own + other;
         peak = peak.max(end);
         if at <= mark {
             marked = end;

@@ -87,18 +87,18 @@ fn size_of_call(event: &PlayedCall) -> usize {
 
 /// Whether a library whose file's name begins like this is loaded.
 fn has_library(name: &str) -> bool {
-    struct Search<'a> {
+    struct LibrarySearch<'a> {
         name: &'a [u8],
         is_found: bool,
     }
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, search: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the loader gives a valid structure with a terminated name, and the search that was given to it.
-        let (path, search) = unsafe { (CStr::from_ptr((*info).dlpi_name), &mut *search.cast::<Search<'_>>()) };
+        let (path, search) = unsafe { (CStr::from_ptr((*info).dlpi_name), &mut *search.cast::<LibrarySearch<'_>>()) };
         search.is_found =
             path.to_bytes().rsplit(|&byte| byte == b'/').next().is_some_and(|file| file.starts_with(search.name));
         libc::c_int::from(search.is_found)
     }
-    let mut search = Search { name: name.as_bytes(), is_found: false };
+    let mut search = LibrarySearch { name: name.as_bytes(), is_found: false };
     // SAFETY: the function takes what is given here.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
     search.is_found

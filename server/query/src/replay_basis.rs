@@ -7,6 +7,7 @@ use tracehound_format::look::{MappingClass, PageState};
 use tracehound_index::block_extents::AllocatorModel;
 use tracehound_index::facts::LookFacts;
 use tracehound_index::looks::PageMap;
+use tracehound_index::mappings::{AddressSpace, Mapping, MappingUse};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
 
@@ -29,6 +30,8 @@ pub struct ReplayBasis {
     pub other_bytes: u64,
     /// The same at other looks, by time: when, and how many bytes.
     pub others: Vec<(u64, u64)>,
+    /// Moments between looks, by time; none where the program has mapped nothing by itself.
+    pub samples: Vec<SampleBetweenLooks>,
     /// By looks; else by samples, and then `other_bytes` is not known.
     pub has_looks: bool,
     /// Of sites with large blocks: the part of these that was written to.
@@ -37,10 +40,26 @@ pub struct ReplayBasis {
     pub library_starts: HashSet<u32>,
 }
 
+/// Memory at a moment of no look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleBetweenLooks {
+    /// When.
+    pub t_ns: u64,
+    /// Resident memory of no file, without the recorder's.
+    pub anonymous_bytes: u64,
+    /// Address space that the program has mapped without a file, and in which no block has been: no more than this of it can be
+    /// in the program's own mappings.
+    pub mapped_bytes: u64,
+}
+
 /// Looks that may be the highest once the recorder's part is taken off.
 const CANDIDATES: usize = 6;
 /// Looks beside those that tell how much of their blocks sites write to, and what memory is not the allocator's.
 const SPREAD: usize = 24;
+/// Samples that are taken: of so many parts of the time the highest each.
+const SAMPLES: u64 = 256;
+/// Mappings of less than this are not worth it.
+const LEAST_MAPPED: u64 = 1 << 20;
 /// Blocks of which it is asked how much of them is written to.
 const LARGE: u64 = 32 << 10;
 
@@ -89,7 +108,44 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Re
         written.look_at(trace, &map, cancel)?;
     }
     basis.touched = written.by_site();
+    basis.samples = samples(trace, &heap, cancel)?;
     Ok(basis)
+}
+
+/// The highest sample of each part of the time, and what the program had mapped then.
+fn samples(trace: &Trace, heap: &HeapRegions, cancel: &Cancel) -> Result<Vec<SampleBetweenLooks>> {
+    let columns = trace.columns();
+    let sizes = columns.sample_anonymous.iter().zip(columns.sample_recorder.iter());
+    let all = columns.sample_time.iter().zip(sizes).map(|(&t_ns, (anonymous, recorder))| SampleBetweenLooks {
+        t_ns,
+        anonymous_bytes: anonymous.saturating_sub(*recorder),
+        mapped_bytes: 0,
+    });
+    let part_ns = (trace.facts().duration_ns / SAMPLES).max(1);
+    let mut samples: Vec<SampleBetweenLooks> = Vec::new();
+    for sample in all {
+        match samples.last_mut().filter(|last| last.t_ns / part_ns == sample.t_ns / part_ns) {
+            Some(last) if last.anonymous_bytes >= sample.anonymous_bytes => {}
+            Some(last) => *last = sample,
+            None => samples.push(sample),
+        }
+    }
+    let mut space = AddressSpace::default();
+    let mut events = trace.other_events().peekable();
+    let is_own = |mapping: &&Mapping| {
+        mapping.kind == MappingUse::Anonymous && !heap.touch(mapping.start..mapping.start + mapping.len)
+    };
+    for sample in &mut samples {
+        cancel.check()?;
+        while let Some(event) = events.next_if(|event| event.t_ns <= sample.t_ns) {
+            space.apply(&event);
+        }
+        sample.mapped_bytes = space.mappings().filter(is_own).map(|mapping| mapping.len).sum();
+    }
+    if samples.iter().all(|sample| sample.mapped_bytes < LEAST_MAPPED) {
+        samples.clear();
+    }
+    Ok(samples)
 }
 
 /// Resident memory of no file that is neither the allocator's nor the recorder's.

@@ -1,6 +1,7 @@
 //! `heaptrace replay`: the recorded calls, played back against other allocators.
 
 mod allocators;
+mod other_memory;
 mod stream;
 mod together;
 mod tunables;
@@ -192,13 +193,14 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
     }
     let player = player()?;
     let file = tempfile::NamedTempFile::new().context("a temporary file for the calls cannot be made")?;
+    let others = other_memory::by_looks(&basis);
     let mut out = BufWriter::new(file.as_file());
-    let (count, mark) = stream::write(trace, &basis, interrupt::flag(), &mut out)?;
+    let stream = stream::write(trace, &basis, &others, interrupt::flag(), &mut out)?;
     drop(out);
-    if count == 0 {
+    if stream.calls == 0 {
         bail!("the recording has no calls to play");
     }
-    let stage = ReplayStep { player, file, mark };
+    let stage = ReplayStep { player, file, mark: stream.mark };
     // What the player itself takes, with the system's allocator before the first call.
     let plain = Candidate { family: Family::System, library: None, settings: BTreeMap::new() };
     let base = stage.play(&plain, CHUNKS[0], 1)?.base;
@@ -208,6 +210,13 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
     };
     let predicted = |played: u64| played.saturating_sub(base);
     let (mut self_check, mut own_end_bytes, mut recorded_as) = (None, None, basis.allocator.clone());
+    if let Some(own) = &own
+        && !basis.samples.is_empty()
+        && let Ok(curve) = stage.curve(own)
+    {
+        let others = other_memory::by_samples(&basis, &others, &curve);
+        stream::rewrite(stage.file.as_file(), &stream, &others).context("the file of the calls cannot be changed")?;
+    }
     if let Some(own) = own
         && let Ok(played) = stage.play(&own, CHUNKS[0], 1)
     {
@@ -318,15 +327,26 @@ fn command_line(opened: &OpenRecording, candidate: &Candidate, has_system_alloca
 impl ReplayStep {
     /// Starts the player once, with chunks of so many events, so many times as fast as recorded.
     fn play(&self, candidate: &Candidate, chunk: u32, pace: u32) -> Result<Played> {
+        let text = self.start(candidate, &[&chunk.to_string(), &pace.to_string()])?;
+        serde_json::from_str(&text).context("heaptrace-replay gave no figures")
+    }
+
+    /// What the allocator has taken at each change of other memory.
+    fn curve(&self, candidate: &Candidate) -> Result<Vec<u64>> {
+        let text = self.start(candidate, &[&CHUNKS[0].to_string(), "1", "1"])?;
+        Ok(text.lines().map_while(|line| line.parse().ok()).collect())
+    }
+
+    /// Starts the player once; gives what it says.
+    fn start(&self, candidate: &Candidate, numbers: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.player);
         for name in ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_CONF", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_"] {
             command.env_remove(name);
         }
-        command.arg(self.file.path()).args([chunk.to_string(), pace.to_string(), self.mark.to_string()]);
+        command.arg(self.file.path()).arg(self.mark.to_string()).args(numbers);
         command.envs(candidate.environment());
         let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output();
         let output = output.with_context(|| cannot_start(&self.player))?;
-        let text = String::from_utf8_lossy(&output.stdout);
         let said = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
             let line = said.lines().next().unwrap_or_default();
@@ -342,7 +362,7 @@ impl ReplayStep {
         if let Some(line) = said.lines().find(refuses).filter(|_| !candidate.settings.is_empty()) {
             bail!("the allocator refuses a setting: {line}");
         }
-        serde_json::from_str(&text).context("heaptrace-replay gave no figures")
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 

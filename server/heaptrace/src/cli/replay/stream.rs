@@ -2,11 +2,15 @@
 //! made it.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 
 use tracehound_format::record::Kind;
 use tracehound_index::{Cancel, Trace};
 use tracehound_query::replay_basis::ReplayBasis;
+
+use super::other_memory::OtherMemory;
 
 /// Places of blocks are used again after so many events: none of a chunk sees another block in its place.
 const REUSED_AFTER: u64 = 1 << 16;
@@ -35,9 +39,16 @@ struct StreamedCall {
     alignment: u32,
 }
 
+/// Bytes of an entry.
+const ENTRY: u64 = 40;
+
 impl StreamedCall {
+    fn of(other: OtherMemory) -> Self {
+        Self { t_ns: other.t_ns, size: other.bytes, op: OTHER_MEMORY, ..Self::default() }
+    }
+
     fn put(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut bytes = [0_u8; 40];
+        let mut bytes = [0_u8; ENTRY as usize];
         bytes[..8].copy_from_slice(&self.t_ns.to_ne_bytes());
         bytes[8..16].copy_from_slice(&self.size.to_ne_bytes());
         let words = [self.slot, self.old, self.thread, self.touched, self.op, self.alignment];
@@ -81,29 +92,31 @@ impl Slots {
     }
 }
 
-/// Memory that is not the allocator's, as looks saw it, and in steps between two of them: when, and how many bytes.
-fn others_in_steps(seen: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    const STEPS: u64 = 16;
-    let mut all: Vec<(u64, u64)> = seen.first().map(|&(_, bytes)| (0, bytes)).into_iter().collect();
-    for pair in seen.windows(2) {
-        let [(from_ns, from), (to_ns, to)] = *pair else { continue };
-        let between = |from: u64, to: u64, step: u64| {
-            let way = (i128::from(to) - i128::from(from)) * i128::from(step) / i128::from(STEPS);
-            (i128::from(from) + way) as u64
-        };
-        all.extend((1..=STEPS).map(|step| (between(from_ns, to_ns, step), between(from, to, step))));
-    }
-    all
+/// What was written.
+#[derive(Debug, Default)]
+pub struct WrittenStream {
+    /// Calls.
+    pub calls: u64,
+    /// Entries up to the highest memory.
+    pub mark: u64,
+    /// Positions of the entries of memory that is not the allocator's.
+    pub others: Vec<u64>,
 }
 
-/// Writes the calls, and how much memory was not the allocator's; gives how many calls there are, and how much of what was
-/// written is of the time up to the highest memory.
+/// Writes the calls, and how much memory was not the allocator's.
 ///
 /// # Errors
 /// When the file cannot be written, or cancelled.
-pub fn write(trace: &Trace, basis: &ReplayBasis, cancel: &Cancel, out: &mut dyn Write) -> anyhow::Result<(u64, u64)> {
+pub fn write(
+    trace: &Trace,
+    basis: &ReplayBasis,
+    others: &[OtherMemory],
+    cancel: &Cancel,
+    out: &mut dyn Write,
+) -> anyhow::Result<WrittenStream> {
     let (touched, moment_ns) = (&basis.touched, basis.peak_ns);
-    let mut others = others_in_steps(&basis.others).into_iter().peekable();
+    let mut others = others.iter().copied().peekable();
+    let mut places = Vec::new();
     let mut slots = Slots::default();
     // A realloc is a free and an allocation: the old block of each thread that is between them.
     let mut halves: HashMap<u32, u64> = HashMap::new();
@@ -118,15 +131,16 @@ pub fn write(trace: &Trace, basis: &ReplayBasis, cancel: &Cancel, out: &mut dyn 
         t => t,
     };
     let columns = trace.columns();
-    let (mut written, mut no_calls, mut frees, mut before) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let (mut written, mut frees, mut before) = (0_u64, 0_u64, 0_u64);
     for (at, step) in trace.steps(trace.everything()).enumerate() {
         if at.is_multiple_of(1 << 14) {
             cancel.check()?;
         }
-        while let Some((t_ns, size)) = others.next_if(|other| other.0 <= step.t_ns) {
-            StreamedCall { t_ns, size, op: OTHER_MEMORY, ..StreamedCall::default() }.put(out)?;
-            (written, no_calls) = (written + 1, no_calls + 1);
-            if t_ns <= moment_ns {
+        while let Some(other) = others.next_if(|other| other.t_ns <= step.t_ns) {
+            StreamedCall::of(other).put(out)?;
+            places.push(written);
+            written += 1;
+            if other.t_ns <= moment_ns {
                 before = written;
             }
         }
@@ -215,12 +229,29 @@ pub fn write(trace: &Trace, basis: &ReplayBasis, cancel: &Cancel, out: &mut dyn 
             }
         }
     }
-    for (t_ns, size) in others {
-        StreamedCall { t_ns, size, op: OTHER_MEMORY, ..StreamedCall::default() }.put(out)?;
-        (written, no_calls) = (written + 1, no_calls + 1);
+    for other in others {
+        StreamedCall::of(other).put(out)?;
+        places.push(written);
+        written += 1;
+        if other.t_ns <= moment_ns {
+            before = written;
+        }
     }
     out.flush()?;
-    Ok((written - no_calls, before.min(written)))
+    Ok(WrittenStream { calls: written - places.len() as u64, mark: before.min(written), others: places })
+}
+
+/// Writes the memory that is not the allocator's anew, in its places.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn rewrite(file: &File, stream: &WrittenStream, others: &[OtherMemory]) -> io::Result<()> {
+    for (place, other) in stream.others.iter().zip(others) {
+        let mut entry = Vec::new();
+        StreamedCall::of(*other).put(&mut entry)?;
+        file.write_all_at(&entry, place * ENTRY)?;
+    }
+    Ok(())
 }
 
 /// Pages of a block that the program wrote to, as far as looks tell; else all of them, but for large zeroed blocks.
