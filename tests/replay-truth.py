@@ -269,6 +269,9 @@ def measure(work, program, runs):
         if row.get("failed"):
             rows.append({"program": name, "setting": settings_of(row), "failed": row["failed"]})
             continue
+        if not row["command"]:
+            rows.append({"program": name, "setting": settings_of(row), "failed": "its own allocator cannot be replaced"})
+            continue
         real = [run_for_real(command, variables | environment_of(row["command"]), load) for _ in range(runs)]
         entry = {"program": name, "setting": settings_of(row)}
         for which, key in ((0, "peak"), (1, "end")):

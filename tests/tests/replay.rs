@@ -235,6 +235,20 @@ fn the_command_of_the_systems_allocator_leads_past_the_programs_own() {
     assert!(own < 1 << 20 && system > 4 << 20, "{own} and {system}");
 }
 
+/// No variable replaces it, so no command would prove a row.
+#[test]
+fn an_allocator_inside_the_program_has_no_command() {
+    let program = compile("static_jemalloc.c", &["-O1", "-l:libjemalloc.a", "-lstdc++", "-lm"]);
+    let recording = trace(&program, &[], &[]);
+    let replay = json(&["replay"], &recording.recording());
+    assert_eq!(replay["recorded"]["allocator"], "jemalloc", "{replay:#}");
+    assert!(replay["self_check"]["error"].is_number(), "{replay:#}");
+    let rows = replay["rows"].as_array().expect("rows");
+    assert!(rows.len() > 2 && rows.iter().all(|row| row["command"] == ""), "{replay:#}");
+    let said = String::from_utf8_lossy(&ask(&["replay"], &recording.recording()).stdout).into_owned();
+    assert!(!said.contains("LD_PRELOAD="), "{said}");
+}
+
 /// Ranges hold those of each recording by itself, and what is kept of each is its own.
 #[test]
 fn several_recordings_of_one_program_are_one_table() {

@@ -85,7 +85,7 @@ pub struct ReplayRow {
     pub end_bytes: [u64; 2],
     /// Processor time of the calls, that of the replay itself included.
     pub cpu_ns: u64,
-    /// How to start the program so.
+    /// How to start the program so. Empty where the recorded allocator is inside the program, which no variable replaces.
     pub command: String,
     /// Why there are no figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -22,6 +22,8 @@ use super::suppress::is_library_start_at;
 pub struct ReplayBasis {
     /// The allocator, by name.
     pub allocator: String,
+    /// It is inside the program's file, where `LD_PRELOAD` does not replace it.
+    pub is_inside_program: bool,
     /// Resident anonymous memory at most, without the recorder's.
     pub peak_bytes: u64,
     /// When.
@@ -69,9 +71,11 @@ const LARGE: u64 = 32 << 10;
 /// When cancelled.
 pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<ReplayBasis> {
     let model = AllocatorModel::of(trace);
+    let inside = inside_program(trace);
     let is_start = |site: u32| trace.site_node(site).is_some_and(|node| is_library_start_at(trace, node));
     let mut basis = ReplayBasis {
-        allocator: allocator(trace, model),
+        allocator: inside.unwrap_or_else(|| allocator(trace, model)).into(),
+        is_inside_program: inside.is_some(),
         library_starts: (0..trace.site_count()).filter(|&site| is_start(site)).collect(),
         ..ReplayBasis::default()
     };
@@ -172,15 +176,24 @@ fn anonymous(map: &PageMap) -> u64 {
     runs.map(|run| run.len).sum()
 }
 
-fn allocator(trace: &Trace, model: AllocatorModel) -> String {
+/// Allocators that a program may use in place of the C library's.
+const OTHERS: [&str; 3] = ["jemalloc", "tcmalloc", "mimalloc"];
+
+fn allocator(trace: &Trace, model: AllocatorModel) -> &'static str {
     let names: Vec<String> = trace.modules().iter().map(tracehound_index::facts::ModuleFacts::name).collect();
-    let other = ["jemalloc", "tcmalloc", "mimalloc"].into_iter().find(|name| names.iter().any(|n| n.contains(name)));
+    let other = OTHERS.into_iter().find(|name| names.iter().any(|n| n.contains(name)));
     match (model, other) {
-        (AllocatorModel::Jemalloc, _) => "jemalloc".into(),
-        (_, Some(name)) => name.into(),
-        (AllocatorModel::Glibc, None) => "glibc".into(),
-        (AllocatorModel::Other, None) => "unknown".into(),
+        (AllocatorModel::Jemalloc, _) => "jemalloc",
+        (_, Some(name)) => name,
+        (AllocatorModel::Glibc, None) => "glibc",
+        (AllocatorModel::Other, None) => "unknown",
     }
+}
+
+/// The allocator inside the program's own file, which the recorder names in a remark.
+fn inside_program(trace: &Trace) -> Option<&'static str> {
+    let mut remarks = trace.facts().remarks.iter().filter(|remark| remark.topic == "static-allocator");
+    remarks.find_map(|remark| OTHERS.into_iter().find(|name| remark.text.contains(name)))
 }
 
 /// What was written of large blocks: of each what the look saw that saw most of it, since one that was about to be filled is

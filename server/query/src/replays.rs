@@ -52,14 +52,21 @@ pub fn is_checked(replay: &Replay) -> bool {
     replay.self_check.as_ref().is_some_and(|check| check.error.abs() <= TOO_FAR_OFF)
 }
 
+/// Whether a row is that of the recording's own allocator with its usual settings. The version of an allocator inside the
+/// program is not known.
+#[must_use]
+pub fn is_own(replay: &Replay, row: &ReplayRow) -> bool {
+    let version = row.allocator.strip_prefix(replay.recorded.allocator.as_str());
+    row.settings.is_empty() && version.is_some_and(|version| version.is_empty() || version.starts_with(' '))
+}
+
 /// The row that would hold least at its peak, if that is a tenth less than was recorded, and than the recording's own
 /// allocator takes when it is replayed; none where the self-check allows no verdict.
 #[must_use]
 pub fn smaller(replay: &Replay) -> Option<&ReplayRow> {
     let check = replay.self_check.as_ref().filter(|_| is_checked(replay))?;
     let before = replay.recorded.peak_bytes.min(check.peak_bytes);
-    let is_own = |row: &ReplayRow| row.allocator == replay.recorded.allocator && row.settings.is_empty();
-    let rows = replay.rows.iter().filter(|row| row.failed.is_none() && !is_own(row));
+    let rows = replay.rows.iter().filter(|row| row.failed.is_none() && !is_own(replay, row));
     let best = rows.min_by_key(|row| row.peak_bytes[1])?;
     (u128::from(best.peak_bytes[1]) * 10 < u128::from(before) * 9).then_some(best)
 }

@@ -2465,7 +2465,7 @@ export interface components {
         ReplayRow: {
             /** @description Name and version, as the allocator calls itself. */
             allocator: string;
-            /** @description How to start the program so. */
+            /** @description How to start the program so. Empty where the recorded allocator is inside the program, which no variable replaces. */
             command: string;
             /**
              * Format: int64

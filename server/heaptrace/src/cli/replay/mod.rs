@@ -225,13 +225,20 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
         let error = (then_bytes as f64 - basis.peak_bytes as f64) / basis.peak_bytes.max(1) as f64;
         self_check = Some(SelfCheck { peak_bytes: predicted(played.peak), then_bytes, error });
         own_end_bytes = Some(predicted(played.end));
-        recorded_as = played.allocator;
+        if !basis.is_inside_program {
+            recorded_as = played.allocator;
+        }
     }
     let mut rows = Vec::new();
     let progress = ReplayProgress::new(opened, candidates.len());
     for (candidate, number) in candidates.iter().zip(1..) {
         progress.show(number, candidate);
-        let command = command_line(opened, candidate, basis.allocator == "glibc");
+        // No variable replaces an allocator inside the program.
+        let command = if basis.is_inside_program {
+            String::new()
+        } else {
+            command_line(opened, candidate, basis.allocator == "glibc")
+        };
         rows.push(row(&stage, candidate, orders, command, &predicted)?);
     }
     let recorded = recorded(&basis, recorded_as);
@@ -400,6 +407,12 @@ fn range(bounds: [u64; 2]) -> String {
     }
 }
 
+/// The allocator and its settings.
+fn name_of(row: &ReplayRow) -> String {
+    let settings = row.settings.iter().map(|(name, value)| format!(" {name}={value}"));
+    settings.fold(row.allocator.clone(), |name, setting| name + &setting)
+}
+
 fn print(answer: &ReplayAnswer, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let replay = &answer.replay;
     let recorded = &replay.recorded;
@@ -430,8 +443,7 @@ fn print(answer: &ReplayAnswer, style: Style, out: &mut dyn Write) -> io::Result
         ("allocator", Align::Left),
     ]);
     for row in &replay.rows {
-        let settings = row.settings.iter().map(|(name, value)| format!(" {name}={value}")).collect::<String>();
-        let name = format!("{}{settings}", row.allocator);
+        let name = name_of(row);
         if let Some(failed) = row.failed.as_ref().filter(|_| row.peak_bytes[1] == 0) {
             let text = format!("{name}: {failed}");
             let none = String::new;
@@ -449,11 +461,18 @@ fn print(answer: &ReplayAnswer, style: Style, out: &mut dyn Write) -> io::Result
     if !replays::is_checked(replay) {
         return writeln!(out, "\nThe self-check failed: these are figures without a verdict.");
     }
-    let is_own = |row: &ReplayRow| row.allocator == recorded.allocator && row.settings.is_empty();
-    let others = replay.rows.iter().filter(|row| row.failed.is_none() && !is_own(row));
+    let others = replay.rows.iter().filter(|row| row.failed.is_none() && !replays::is_own(replay, row));
     let Some(best) = others.min_by_key(|row| row.end_bytes[1]) else { return Ok(()) };
     let own = answer.own_end_bytes.unwrap_or(recorded.peak_bytes).min(recorded.peak_bytes);
     if best.end_bytes[1] < own {
+        if best.command.is_empty() {
+            return writeln!(
+                out,
+                "\nLeast at the end: {}. LD_PRELOAD does not replace the allocator inside the program: build it with this \
+                 one to prove it.",
+                clean(&name_of(best))
+            );
+        }
         return writeln!(out, "\nLeast at the end. Prove it:\n  {}", clean(&best.command));
     }
     writeln!(out, "\nNo row takes less at the end than the program's own allocator, {}.", bytes(own))
