@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tracehound_tests::http_client::{self, Server};
-use tracehound_tests::{ask, compile, copy_program, heaptrace, json, number, plain, root, trace};
+use tracehound_tests::{ask, compile, copy_program, heaptrace, json, library, number, plain, root, trace};
 
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
@@ -284,6 +284,12 @@ fn several_recordings_of_one_program_are_one_table() {
     let why = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && why.contains("different programs: "), "{why}");
     assert_eq!(why.lines().count(), 1, "{why}, {second}, {third}");
+    // Not the same allocator.
+    let preload = format!("{}:{LIBRARIES}/libjemalloc.so.2", library().display());
+    let other = trace(&program, &["1", "20000", "16"], &[("LD_PRELOAD", &preload)]);
+    let output = ask(&["replay", "--together", first], &other.recording());
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && why.contains("with glibc and with jemalloc"), "{why}");
 }
 
 #[test]

@@ -71,11 +71,10 @@ const LARGE: u64 = 32 << 10;
 /// When cancelled.
 pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<ReplayBasis> {
     let model = AllocatorModel::of(trace);
-    let inside = inside_program(trace);
     let is_start = |site: u32| trace.site_node(site).is_some_and(|node| is_library_start_at(trace, node));
     let mut basis = ReplayBasis {
-        allocator: inside.unwrap_or_else(|| allocator(trace, model)).into(),
-        is_inside_program: inside.is_some(),
+        allocator: allocator_of(trace).into(),
+        is_inside_program: inside_program(trace).is_some(),
         library_starts: (0..trace.site_count()).filter(|&site| is_start(site)).collect(),
         ..ReplayBasis::default()
     };
@@ -179,7 +178,13 @@ fn anonymous(map: &PageMap) -> u64 {
 /// Allocators that a program may use in place of the C library's.
 const OTHERS: [&str; 3] = ["jemalloc", "tcmalloc", "mimalloc"];
 
-fn allocator(trace: &Trace, model: AllocatorModel) -> &'static str {
+/// The name of a recording's allocator, as far as it is known.
+#[must_use]
+pub fn allocator_of(trace: &Trace) -> &'static str {
+    inside_program(trace).unwrap_or_else(|| loaded_allocator(trace, AllocatorModel::of(trace)))
+}
+
+fn loaded_allocator(trace: &Trace, model: AllocatorModel) -> &'static str {
     let names: Vec<String> = trace.modules().iter().map(tracehound_index::facts::ModuleFacts::name).collect();
     let other = OTHERS.into_iter().find(|name| names.iter().any(|n| n.contains(name)));
     match (model, other) {

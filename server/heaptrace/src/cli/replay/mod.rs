@@ -144,19 +144,12 @@ fn run_together(args: &ReplayArgs, candidates: &dyn Fn(bool) -> Result<Vec<Candi
     let files = &args.files.files;
     let opened: Vec<OpenRecording> =
         files.iter().map(|file| open::open_telling_among(file, files)).collect::<Result<_>>()?;
-    if let Some((first, rest)) = opened.split_first()
-        && let Some(other) =
-            rest.iter().find(|other| together::executable(&other.trace) != together::executable(&first.trace))
-    {
-        let [one, other] = [first, other].map(|one| String::from_utf8_lossy(together::executable(&one.trace)));
-        let text = format!("--together: these are of different programs: {} and {}", clean(&one), clean(&other));
-        return Err(Misuse(text).into());
-    }
+    together::check(&opened.iter().map(|one| &*one.trace).collect::<Vec<_>>())?;
     // All of them the same rows.
     let has_threads = opened.iter().any(has_threads);
     let (candidates, orders) = (candidates(has_threads)?, if has_threads { args.orders } else { 1 });
     let answers = opened.iter().map(|opened| play_all(opened, &candidates, orders)).collect::<Result<Vec<_>>>()?;
-    let answer = together::combine(answers)?;
+    let Some(answer) = together::combine(answers) else { bail!("no recording could be replayed") };
     let mut out = terminal::stdout();
     if args.files.json {
         serde_json::to_writer_pretty(&mut out, &answer).map_err(io::Error::from)?;
