@@ -76,6 +76,16 @@ fn every_kind_of_memory_has_its_row() {
     assert!(ledger["why"].as_str().is_some_and(|why| why.ends_with('.')), "{ledger:#}");
 }
 
+/// The nearest look in time is the one at the end, where all is freed: the one before the peak says more of it.
+#[test]
+fn a_moment_has_the_look_at_which_as_much_was_live() {
+    let traced = trace(compile("peak_at_end.c", &["-O1", &include()]), &[], &[]);
+    let ledger = memory(&traced.recording(), "peak");
+    assert!(row(&ledger, "live") >= 32 * MIB, "{ledger:#}");
+    let ledger = memory(&traced.recording(), "end");
+    assert!(row(&ledger, "live") < MIB, "{ledger:#}");
+}
+
 /// Where the nearest look is of another instant than the one asked for, blocks are counted at the look, and that is said.
 #[test]
 fn blocks_are_counted_at_the_look() {
@@ -91,7 +101,10 @@ fn blocks_are_counted_at_the_look() {
     assert!(number(&peak, "/live_count") != 1001, "a look fell between two lines of the program: {peak:#}");
     let said = Command::new(heaptrace()).args(["memory", "--at", "peak"]).arg(&file).output().expect("it runs");
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    assert!(said.contains("this is the nearest look at the pages") && said.contains("in 1,001 live blocks"), "{said}");
+    assert!(
+        said.contains("this is the look at the pages that is most like it") && said.contains("in 1,001 live blocks"),
+        "{said}"
+    );
 }
 
 /// Stacks of threads without an event are found by their guards, whatever their size; and what the program takes by sbrk is no

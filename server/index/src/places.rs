@@ -140,6 +140,17 @@ impl Trace {
         }
     }
 
+    /// Live bytes when all events up to a moment had happened.
+    #[must_use]
+    pub fn live_bytes_at(&self, t_ns: u64) -> u64 {
+        let behind = t_ns.saturating_add(1);
+        let Some(index) = self.page_before(behind) else { return 0 };
+        let (page, to) = (self.page(index), self.position_before(behind));
+        let allocated: u64 = (page.allocs..to.allocs).map(|row| self.size_of(row)).sum();
+        let freed: u64 = (page.frees..to.frees).map(|ordinal| self.size_of_free(ordinal)).sum();
+        (page.live + allocated).saturating_sub(freed)
+    }
+
     /// Pages of [`OCCUPANCY_PAGE`] bytes with a live block, of the 64 events with this number: the fewest and the most
     /// after one of them, and behind the last.
     #[must_use]

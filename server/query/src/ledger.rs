@@ -51,19 +51,27 @@ pub const KEYS: [&str; 14] = [
 /// Most children of a row.
 const MOST_CHILDREN: usize = 50;
 
-/// The look that a moment is answered by: one with that label, else the nearest one, or the last one up to the moment if
-/// `before` is asked for.
+/// The look that a moment is answered by: one with that label, else the last one up to the moment if `before` is asked for,
+/// else of the last one before and the first one behind it that at which memory was more alike.
 #[must_use]
 pub fn look_for<'a>(trace: &'a Trace, at: Option<&TimeExpr>, at_ns: u64, before: bool) -> Option<&'a LookFacts> {
     let named = match at {
         Some(TimeExpr::Mark(label)) => labelled(trace.looks(), |look| &look.label, label),
         _ => None,
     };
-    let earlier = || {
-        let looks = trace.looks();
-        looks[..looks.partition_point(|look| look.t_ns <= at_ns)].last()
+    let (earlier, later) = trace.looks().split_at(trace.looks().partition_point(|look| look.t_ns <= at_ns));
+    let alike = || {
+        let columns = trace.columns();
+        let sampled = columns.sample_time.partition_point(|&t_ns| t_ns <= at_ns).saturating_sub(1);
+        let (rss, live) = (columns.sample_rss.get(sampled).copied(), trace.live_bytes_at(at_ns));
+        // Memory may be given back at once behind its peak: the nearest in time may be the look at which nothing is left.
+        let difference = |look: &&LookFacts| {
+            let resident = rss.map_or(0, |rss| look.counters.rss().abs_diff(rss));
+            (resident + trace.live_bytes_at(look.t_ns).abs_diff(live), look.t_ns.abs_diff(at_ns))
+        };
+        [earlier.last(), later.first()].into_iter().flatten().min_by_key(difference)
     };
-    named.or_else(|| if before { earlier() } else { None }).or_else(|| trace.look_near(at_ns))
+    named.or_else(|| earlier.last().filter(|_| before)).or_else(alike)
 }
 
 /// Resident memory of a look, and the recorder's part of it: `rss_bytes` and the row `recorder` of its ledger, without the

@@ -93,7 +93,11 @@ fn resident(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()
     let at = duration(ledger.look_ns.unwrap_or(memory.at_ns));
     writeln!(out, "{} at {at}{times}", style.paint(TextRole::Strong, head))?;
     if is_of_another_instant(memory) {
-        writeln!(out, "this is the nearest look at the pages; at {} there were {live}", duration(memory.at_ns))?;
+        writeln!(
+            out,
+            "this is the look at the pages that is most like it; at {} there were {live}",
+            duration(memory.at_ns)
+        )?;
     }
     let share = |part: u64| percent(part.cast_signed(), ledger.rss_bytes.cast_signed());
     let mut table = TextTable::new(&[("bytes", Align::Right), ("of resident", Align::Right), ("what", Align::Left)]);

@@ -123,7 +123,7 @@ function Moment({ memory }: { memory: Memory }) {
                 ? "none: the rows are estimates"
                 : memory.look_ns === memory.at_ns
                   ? "at this instant"
-                  : `the nearest to ${formatInstant(memory.at_ns)}, when ${formatBytes(memory.live.bytes)} were live`}
+                  : `the most like ${formatInstant(memory.at_ns)}, when ${formatBytes(memory.live.bytes)} were live`}
             </dd>
           </div>
         </dl>

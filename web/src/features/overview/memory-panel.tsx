@@ -27,7 +27,7 @@ export function MemoryPanel({ info, wait }: { info: Info; wait: boolean }) {
         : window
           ? "at the end of the window"
           : memory.data?.look_ns != null && memory.data.look_ns !== peak.at_ns
-            ? "by the look nearest to its highest sample"
+            ? "by the look most like its highest sample"
             : "when it was highest";
   const { data } = memory;
   return (
