@@ -21,8 +21,7 @@ test("a request context is chosen from those that there are; only its blocks cou
   await page.waitForSelector("#context-names option[value='GET /items']", { state: "attached" });
   await page.getByLabel("Value of the filter").fill("GET /items");
   await page.getByRole("button", { name: "Add", exact: true }).click();
-  await settled(page);
-  expect(new URL(page.url()).searchParams.get("context")).toBe("GET /items");
+  await expect.poll(() => new URL(page.url()).searchParams.get("context")).toBe("GET /items");
   // The second phase makes 20 blocks; the others are of no request.
   await expect.poll(() => page.locator(".view-bar b, .view-slot b").first().textContent()).toBe("20");
   await page.getByRole("button", { name: "Remove filter context" }).click();
