@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """How far off `heaptrace replay` is: real programs, each run for real as replay says, beside what replay predicted.
 
-    tests/replay-truth.py [--runs N] [--markdown] [--keep DIR] [cache] [jq] [sqlite] [perl] [node] [redis] [python] [gdb] [xmllint] [cc1plus] [decay]
+    tests/replay-truth.py [--runs N] [--markdown] [--keep DIR] [cache] [jq] [sqlite] [perl] [node] [redis] [python] [gdb]
+                          [xmllint] [cc1plus] [tclsh] [mawk] [zstd] [git] [java] [decay]
 
 Each program is recorded N times (3) and replayed with every allocator that is installed (tests/needs.sh installs them). Then
 it runs N times without the recorder with the environment of each row's command, sampled every 2 ms from outside: memory
@@ -87,6 +88,19 @@ for my $i (1..120000) { delete $h{"key$i"} if $i % 5; }
 for my $i (1..40000) { $h{"more$i"} = "w" x int(rand(900)); }
 print scalar(keys %h), "\\n";"""
 
+TCL = """for {set i 0} {$i < 150000} {incr i} {dict set d key$i [string repeat v [expr {$i * 7919 % 90}]]}
+for {set i 0} {$i < 150000} {incr i} {if {$i % 4} {dict unset d key$i}}
+for {set i 0} {$i < 60000} {incr i} {lappend l [string repeat w [expr {$i % 400}]]}
+puts [llength $l]
+"""
+
+AWK = """BEGIN {
+    for (i = 0; i < 150000; i++) a["k" i] = sprintf("%*s", i % 120, "x")
+    for (i = 0; i < 150000; i++) if (i % 5) delete a["k" i]
+    for (i = 0; i < 50000; i++) b[i] = sprintf("%*s", i % 500, "y")
+    print length(a), length(b)
+}"""
+
 NODE = """let kept = [];
 for (let i = 0; i < 60000; i++) { kept.push(Buffer.alloc(600 + (i * 7919) % 5000, 1)); if (kept.length > 20000) kept.splice(0, 10000); }
 console.log(kept.length);"""
@@ -134,6 +148,12 @@ def redis_load(port):
     answers.read()
 
 
+def script(work, name, text):
+    path = work / name
+    path.write_text(text)
+    return str(path)
+
+
 def programs(work):
     """Name, command, variables and, where the program is a server, what to do to it: for all whose program is here."""
     python = "/usr/bin/python3"
@@ -161,6 +181,11 @@ def programs(work):
         ("gdb", gdb, {}, None),
         ("xmllint", ["xmllint", "--xpath", "count(//item[@kind='k7'])", xml(work, 60000)], {}, None),
         ("cc1plus", [str(word) for word in cc1plus], {}, None),
+        ("tclsh", ["tclsh", script(work, "load.tcl", TCL)], {}, None),
+        ("mawk", ["mawk", AWK], {}, None),
+        ("zstd", ["zstd", "-q", "-f", "-T2", "-19", "-o", os.devnull, data], {}, None),
+        ("git", ["git", "-C", str(ROOT), "log", "--stat", "-n", "150"], {"GIT_PAGER": "cat"}, None),
+        ("java", ["java", "-version"], {}, None),
         ("decay", [compiled(work, "idle_decay.c")], {}, None),
     ]
     return [program for program in all_of_them if shutil.which(program[1][0])]
