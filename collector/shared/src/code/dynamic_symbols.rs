@@ -25,16 +25,19 @@ struct DynamicEntry {
 
 const DYNAMIC: u32 = 2;
 const END: u64 = 0;
+const HASH: u64 = 4;
 const STRINGS: u64 = 5;
 const SYMBOLS: u64 = 6;
 const GNU_HASH: u64 = 0x6fff_fef5;
 
-/// The dynamic symbols of an object, found by their GNU hash table.
+/// The dynamic symbols of an object, found by their hash table: GNU's, or else the one of the ELF specification.
 pub struct DynamicSymbols {
     bias: u64,
     strings: u64,
     symbols: u64,
     hash: u64,
+    /// The older table, of objects that do not have the other: 0 where it is not needed.
+    old_hash: u64,
 }
 
 impl DynamicSymbols {
@@ -46,7 +49,7 @@ impl DynamicSymbols {
         // SAFETY: the loader has mapped the object at `map_start` and it stays: the contract of this function.
         let image = unsafe { Image::at(map_start) }?;
         let header = image.headers().iter().find(|header| header.kind == DYNAMIC)?;
-        let mut found = DynamicSymbols { bias: image.bias, strings: 0, symbols: 0, hash: 0 };
+        let mut found = DynamicSymbols { bias: image.bias, strings: 0, symbols: 0, hash: 0, old_hash: 0 };
         let entries = image.bias.wrapping_add(header.address) as *const [u64; 2];
         for index in 0..(header.memory_bytes / 16) as usize {
             // SAFETY: inside the dynamic section, which is loaded.
@@ -58,14 +61,18 @@ impl DynamicSymbols {
                 STRINGS => found.strings = address,
                 SYMBOLS => found.symbols = address,
                 GNU_HASH => found.hash = address,
+                HASH => found.old_hash = address,
                 _ => {}
             }
         }
-        (found.strings != 0 && found.symbols != 0 && found.hash != 0).then_some(found)
+        (found.strings != 0 && found.symbols != 0 && found.hash | found.old_hash != 0).then_some(found)
     }
 
     /// The defined symbol with this name.
     pub fn find(&self, name: &[u8]) -> Option<LoadedSymbol> {
+        if self.hash == 0 {
+            return self.find_by_old_hash(name);
+        }
         // SAFETY: the tables of a loaded object, laid out as every linker does (binutils, "GNU hash section").
         unsafe {
             let word = |at: u64| (at as *const u32).read_unaligned();
@@ -88,14 +95,10 @@ impl DynamicSymbols {
             }
             loop {
                 let found = word(chain + u64::from(index - first) * 4);
-                if found | 1 == hash | 1 {
-                    let symbol = (self.symbols as *const DynamicEntry).add(index as usize).read_unaligned();
-                    if symbol.section != 0 && self.is_named(symbol, name) {
-                        return Some(LoadedSymbol {
-                            address: self.bias.wrapping_add(symbol.value),
-                            bytes: symbol.size,
-                        });
-                    }
+                if found | 1 == hash | 1
+                    && let Some(symbol) = self.symbol_at(index, name)
+                {
+                    return Some(symbol);
                 }
                 if found & 1 != 0 {
                     return None;
@@ -103,6 +106,43 @@ impl DynamicSymbols {
                 index += 1;
             }
         }
+    }
+
+    fn find_by_old_hash(&self, name: &[u8]) -> Option<LoadedSymbol> {
+        // SAFETY: the tables of a loaded object, laid out as the ELF specification says ("Hash Table").
+        unsafe {
+            let word = |at: u64| (at as *const u32).read_unaligned();
+            let (buckets, symbols) = (word(self.old_hash), word(self.old_hash + 4));
+            if buckets == 0 {
+                return None;
+            }
+            let bucket_table = self.old_hash + 8;
+            let chain = bucket_table + u64::from(buckets) * 4;
+            let mut index = word(bucket_table + u64::from(old_hash(name) % buckets) * 4);
+            // No list is longer than there are symbols.
+            for _ in 0..symbols {
+                if index == 0 || index >= symbols {
+                    return None;
+                }
+                if let Some(symbol) = self.symbol_at(index, name) {
+                    return Some(symbol);
+                }
+                index = word(chain + u64::from(index) * 4);
+            }
+        }
+        None
+    }
+
+    /// The symbol at `index`, if it is defined and has this name.
+    ///
+    /// # Safety
+    /// The object must have so many symbols.
+    unsafe fn symbol_at(&self, index: u32, name: &[u8]) -> Option<LoadedSymbol> {
+        // SAFETY: an entry of the table: the contract of `symbol_at`.
+        let symbol = unsafe { (self.symbols as *const DynamicEntry).add(index as usize).read_unaligned() };
+        // SAFETY: the same entry.
+        (symbol.section != 0 && unsafe { self.is_named(symbol, name) })
+            .then(|| LoadedSymbol { address: self.bias.wrapping_add(symbol.value), bytes: symbol.size })
     }
 
     unsafe fn is_named(&self, symbol: DynamicEntry, name: &[u8]) -> bool {
@@ -116,6 +156,13 @@ impl DynamicSymbols {
 
 fn gnu_hash(name: &[u8]) -> u32 {
     name.iter().fold(5381, |hash: u32, &byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)))
+}
+
+fn old_hash(name: &[u8]) -> u32 {
+    name.iter().fold(0, |hash: u32, &byte| {
+        let hash = (hash << 4).wrapping_add(u32::from(byte));
+        (hash ^ (hash >> 28 << 4)) & 0x0fff_ffff
+    })
 }
 
 #[cfg(test)]
