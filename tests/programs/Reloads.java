@@ -19,8 +19,11 @@ public class Reloads {
         Class<?> define(String name, byte[] code) { return defineClass(name, code, 0, code.length); }
     }
 
-    /** `accept`, in line 10000 + number, calls a static method that is called as its class is, in line 30000 + number. */
-    static byte[] made(String name, int number) throws Exception {
+    /**
+     * `accept`, in line 10000 + number, calls a static method that is called as its class is, in line 30000 + number, which
+     * calls `allocate` of a class. Of odd numbers both begin with a bytecode more.
+     */
+    static byte[] made(String name, int number, String allocator) throws Exception {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         DataOutputStream out = new DataOutputStream(bytes);
         out.writeInt(0xCAFEBABE);
@@ -28,7 +31,7 @@ public class Reloads {
         out.writeShort(24);
         Object[] pool = {
             name, 1, "java/lang/Object", 3, "java/util/function/LongConsumer", 5, "<init>", "()V", new int[] { 7, 8 },
-            new int[] { 4, 9 }, "accept", "(J)V", name.toLowerCase(), new int[] { 13, 12 }, new int[] { 2, 14 }, "Reloads", 16,
+            new int[] { 4, 9 }, "accept", "(J)V", name.toLowerCase(), new int[] { 13, 12 }, new int[] { 2, 14 }, allocator, 16,
             "allocate", new int[] { 18, 12 }, new int[] { 17, 19 }, "Code", "LineNumberTable", "SourceFile",
         };
         for (int index = 0; index < pool.length; index++) {
@@ -45,8 +48,9 @@ public class Reloads {
         out.writeShort(0);
         out.writeShort(3);
         method(out, 1, 7, 8, new int[] { 0x2a, 0xb7, 0, 10, 0xb1 }, 1, 1);
-        method(out, 1, 11, 12, new int[] { 0x1f, 0xb8, 0, 15, 0xb1 }, 3, 10000 + number);
-        method(out, 9, 13, 12, new int[] { 0x1e, 0xb8, 0, 20, 0xb1 }, 2, 30000 + number);
+        boolean isOdd = number % 2 == 1;
+        method(out, 1, 11, 12, isOdd ? new int[] { 0, 0x1f, 0xb8, 0, 15, 0xb1 } : new int[] { 0x1f, 0xb8, 0, 15, 0xb1 }, 3, 10000 + number);
+        method(out, 9, 13, 12, isOdd ? new int[] { 0, 0x1e, 0xb8, 0, 20, 0xb1 } : new int[] { 0x1e, 0xb8, 0, 20, 0xb1 }, 2, 30000 + number);
         out.writeShort(1); out.writeShort(23); out.writeInt(2); out.writeShort(1);
         return bytes.toByteArray();
     }
@@ -69,7 +73,7 @@ public class Reloads {
             String name = "Made" + (10000 + number);
             Loader loader = new Loader();
             LongConsumer consumer =
-                (LongConsumer) loader.define(name, made(name, number)).getDeclaredConstructor().newInstance();
+                (LongConsumer) loader.define(name, made(name, number, "Reloads")).getDeclaredConstructor().newInstance();
             consumer.accept(1_000_000 + 16 * number);
             consumer.accept(1_000_000 + 16 * number + 8);
             WeakReference<Loader> dropped = new WeakReference<>(loader);

@@ -107,7 +107,9 @@ fn agrees(frames: &[GeneratedFrame], methods: &[(&str, u64)], all_interpreted: b
 fn compile_for(jvm: &Path, source: &str, folder: &TempDir) {
     let source = root().join("tests/programs").join(source);
     let javac = Some(jvm.with_file_name("javac")).filter(|javac| javac.exists()).unwrap_or("/usr/bin/javac".into());
-    let compiled = Command::new(javac).args(["-nowarn", "-d"]).arg(folder.path()).arg(source).output().unwrap();
+    let mut command = Command::new(javac);
+    command.args(["-nowarn", "-sourcepath"]).arg(source.parent().unwrap()).arg("-d").arg(folder.path());
+    let compiled = command.arg(source).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
 }
 
@@ -201,6 +203,54 @@ fn a_method_is_not_taken_for_one_that_was_unloaded_before() {
         let count = right.values().filter(|right| **right).count() as u64;
         println!("{java}: {unloaded} classes unloaded, {count} of {} stacks are right", 2 * CLASSES);
         assert_eq!((count, &*wrong), (2 * CLASSES, ""), "{java}");
+    }
+}
+
+/// How often `Redefines.java` replaces a class.
+const VERSIONS: u64 = 400;
+
+#[test]
+fn a_method_that_is_replaced_while_it_runs_keeps_its_name_and_lines() {
+    for jvm in jvms() {
+        let folder = tempfile::tempdir().unwrap();
+        compile_for(&jvm, "Redefines.java", &folder);
+        let path = folder.path().join("redefines.dat");
+        let java = jvm.to_str().unwrap();
+        let manifest = "Premain-Class: Redefines\nCan-Redefine-Classes: true\n";
+        std::fs::write(folder.path().join("manifest"), manifest).unwrap();
+        let mut jar = Command::new("/usr/bin/jar");
+        let made = jar.args(["cfm", "agent.jar", "manifest", "Redefines.class"]).current_dir(folder.path()).output();
+        assert!(made.unwrap().status.success());
+        let options = ["-Xint", "-XX:+UseSerialGC", "-Xmx64m", "-javaagent:agent.jar", "-cp", "."];
+        record(&path, &folder, &[&[java], &options[..], &["Redefines", &VERSIONS.to_string()]].concat());
+        let sizes = 1_000_000..1_000_000 + 32 * VERSIONS;
+        let is_made = |event: &Value| {
+            event["kind"] == "alloc"
+                && event["size"].as_u64().is_some_and(|size| size % 8 == 0 && size % 32 < 24 && sizes.contains(&size))
+        };
+        let mut right: HashMap<u64, bool> = HashMap::new();
+        let mut wrong = String::new();
+        for event in dump_by_head(&["--frames", "all"], &path, is_made) {
+            let size = number(&event, "/size");
+            let version = (size - 1_000_000) / 32;
+            let frames = generated(&event);
+            let made: Vec<_> = frames.iter().filter(|frame| frame.name.starts_with("Made")).collect();
+            let made: Vec<_> = made.iter().map(|frame| (frame.name, frame.line)).collect();
+            let of =
+                |version| [("Made.made(long)", Some(30000 + version)), ("Made.accept(long)", Some(10000 + version))];
+            let expected =
+                [if size % 32 == 8 { of(version + 1).to_vec() } else { Vec::new() }, of(version).to_vec()].concat();
+            let is_right = made == expected && frames.iter().filter(|frame| !frame.is_interpreted).count() == 1;
+            *right.entry(size).or_default() |= is_right;
+            if !is_right && frames.iter().any(|frame| frame.name.starts_with("Redefines.allocate")) {
+                wrong = format!("{size}: {made:?} is not {expected:?}");
+            }
+        }
+        let count = right.values().filter(|right| **right).count() as u64;
+        // New methods are called in every other version: those of the others allocate for the first time when they are old.
+        let all = 2 * VERSIONS + VERSIONS / 2;
+        println!("{java}: {count} of {all} stacks are right");
+        assert_eq!((count, &*wrong), (all, ""), "{java}");
     }
 }
 

@@ -223,8 +223,10 @@ impl MethodLayout {
             && self.symbol_len + 2 <= self.symbol_text
     }
 
-    /// The method at `method`, after the kernel was asked for all that is read; `None` if it is none.
-    pub fn read(&self, method: u64) -> Option<LiveMethod> {
+    /// The method at `method`, after the kernel was asked for all that is read; `None` if it is none. One that agents have
+    /// replaced since it was called has the pool of before, which its class does not lead to: it counts if a frame of it is
+    /// there (`is_live`).
+    pub fn read(&self, method: u64, is_live: bool) -> Option<LiveMethod> {
         let mut memory = MethodMemory::<true> { page: 0 };
         // SAFETY: the memory is careful.
         unsafe {
@@ -236,7 +238,10 @@ impl MethodLayout {
             let const_method = memory.word(method + self.method_const)?;
             let pool = memory.word(const_method + self.const_pool)?;
             let holder = memory.word(pool + self.pool_holder)?;
-            let is_whole = memory.word(holder.checked_add(self.holder_pool)?)? == pool
+            let pool_of_class = memory.word(holder.checked_add(self.holder_pool)?)?;
+            let leads_back = pool_of_class == pool
+                || is_live && memory.word(pool_of_class.checked_add(self.pool_holder)?)? == holder;
+            let is_whole = leads_back
                 && found.descriptor.first() == Some(&b'(')
                 && ![found.class, found.name].iter().any(|text| text.is_empty() || text.contains(&0));
             is_whole.then_some(found)

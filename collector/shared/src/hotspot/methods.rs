@@ -301,7 +301,7 @@ pub(super) unsafe fn name_of(
             return Some(NamedBytecode { name: known.name(), pc: known.pc_of(&now, bytecode)? });
         }
     }
-    let now = layout.read(method)?;
+    let now = layout.read(method, is_live)?;
     // A signal handler on this thread would wait for the lock that it has interrupted.
     let undisturbed = SignalsBlocked::new();
     if !undisturbed.are_blocked() {
@@ -331,7 +331,7 @@ pub(super) unsafe fn is_still(
     // of `is_still`.
     let (known, now) = unsafe {
         let known = &*(named.name.0 as *const MethodEntry);
-        (known, if is_live { layout.read_live(method) } else { layout.read(method) })
+        (known, if is_live { layout.read_live(method) } else { layout.read(method, false) })
     };
     now.is_some_and(|now| known.is(&now) && known.pc_of(&now, bytecode) == Some(named.pc))
 }
