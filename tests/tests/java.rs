@@ -80,8 +80,9 @@ impl GeneratedFrame<'_> {
     fn agrees(&self, (method, line): (&str, u64)) -> bool {
         let is_named = || self.name.split_once('(').is_some_and(|(name, _)| name == method);
         if self.is_interpreted {
-            let place = (Some("Stacks.java"), Some(line));
-            is_named() && self.language == Some("java") && (self.file, self.line) == place
+            let class = method.split(['.', '$']).next().unwrap();
+            let is_place = self.file == Some(&format!("{class}.java")) && self.line == Some(line);
+            is_named() && self.language == Some("java") && is_place
         } else {
             self.name.is_empty() || is_named()
         }
@@ -252,6 +253,72 @@ fn a_method_that_is_replaced_while_it_runs_keeps_its_name_and_lines() {
         println!("{java}: {count} of {all} stacks are right");
         assert_eq!((count, &*wrong), (all, ""), "{java}");
     }
+}
+
+/// What stands for frames that a virtual thread has left in the heap.
+const IN_HEAP: &str = "[frames of a virtual thread in the heap]";
+
+/// Whether the frames of a virtual thread are those of the methods, with up to three of `allocateMemory` inside. If some are
+/// in the heap, the frames within are those of the innermost methods, and what follows is the carrier's, or not found.
+fn agrees_up_to_heap(frames: &[GeneratedFrame], methods: &[(&str, u64)]) -> bool {
+    let in_heap = frames.iter().position(|frame| frame.name == IN_HEAP);
+    (1..=3).any(|inner| {
+        let end = in_heap.unwrap_or(inner + methods.len());
+        let (Some(inside), Some(own)) = (frames.get(..inner), frames.get(inner..end)) else { return false };
+        let is_carriers = |frame: &GeneratedFrame| frame.name.is_empty() || frame.name.contains("Continuation.run(");
+        inside.iter().all(|frame| frame.name.contains("Unsafe") || frame.name.is_empty() && !frame.is_interpreted)
+            && own.len() <= methods.len()
+            && own.iter().zip(methods).all(|(frame, method)| frame.agrees(*method))
+            && in_heap.and_then(|at| frames.get(at + 1)).is_none_or(is_carriers)
+    })
+}
+
+#[test]
+fn a_virtual_thread_has_the_frames_that_are_on_the_stack_and_says_where_others_are() {
+    let mut with_threads = 0;
+    for jvm in jvms() {
+        let folder = tempfile::tempdir().unwrap();
+        compile_for(&jvm, "Virtual.java", &folder);
+        let path = folder.path().join("virtual.dat");
+        let java = jvm.to_str().unwrap();
+        for mode in ["-Xint", "-XX:+TieredCompilation"] {
+            let options = ["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Virtual*::*", mode, "-cp", "."];
+            let text = record(&path, &folder, &[&[java], &options[..], &["Virtual", "30"]].concat());
+            let expected = printed(&text);
+            if expected.is_empty() {
+                continue;
+            }
+            with_threads += 1;
+            let is_expected = |event: &Value| {
+                event["kind"] == "alloc" && event["size"].as_u64().is_some_and(|size| expected.contains_key(&size))
+            };
+            let (mut right, mut in_heap, mut wrong) = (HashMap::new(), 0, String::new());
+            for event in dump_by_head(&["--frames", "all"], &path, is_expected) {
+                let size = number(&event, "/size");
+                let (frames, methods) = (generated(&event), &expected[&size]);
+                let is_right = agrees_up_to_heap(&frames, methods);
+                in_heap += usize::from(frames.iter().any(|frame| frame.name == IN_HEAP));
+                *right.entry(size).or_insert(false) |= is_right;
+                if !is_right {
+                    wrong = format!("{size}: {frames:?} is not {methods:?}");
+                }
+            }
+            let count = right.values().filter(|right| **right).count();
+            println!(
+                "{java} {mode}: {count} of {} stacks are right, of {in_heap} some frames are in the heap",
+                expected.len()
+            );
+            assert_eq!((count, &*wrong), (expected.len(), ""), "{java} {mode}");
+            assert!(in_heap > expected.len() / 4 && in_heap < expected.len(), "{java} {mode}: {in_heap}");
+            let info = ask(&["info"], &path);
+            let unproved: u64 = ["truncated", "heuristic"]
+                .iter()
+                .map(|figure| number(&info, &format!("/recorder/stacks/{figure}")))
+                .sum();
+            assert!(unproved >= in_heap as u64, "{java} {mode}: {unproved} of {in_heap} are counted");
+        }
+    }
+    assert!(with_threads > 0, "no JVM has virtual threads");
 }
 
 /// The stacks of the allocations of a size.

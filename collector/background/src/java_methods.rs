@@ -4,8 +4,11 @@ use tracehound_format::varint::{put, zigzag};
 use tracehound_shared::hotspot::{LineTable, NextPair};
 
 /// `java.util.List.of(int, java.lang.Object[])`, as a perf map of HotSpot's has it without the result. The class has slashes,
-/// the descriptor is `(I[Ljava/lang/Object;)V`.
+/// the descriptor is `(I[Ljava/lang/Object;)V`. Without a class it is no method, and is called `name`.
 pub fn name(class: &[u8], name: &[u8], descriptor: &[u8]) -> Vec<u8> {
+    if class.is_empty() {
+        return name.to_vec();
+    }
     let mut text = class_name(&text(class));
     text.push('.');
     text.push_str(&self::text(name));
@@ -149,6 +152,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_perf_maps() {
+        assert_eq!(name(b"", b"[no method]", b""), b"[no method]");
         for (class, method, descriptor, expected) in [
             ("java/lang/String", "hashCode", "()I", "java.lang.String.hashCode()"),
             ("D", "<init>", "(IJ[BLjava/lang/Object;)V", "D.<init>(int, long, byte[], java.lang.Object)"),

@@ -126,6 +126,14 @@ pub unsafe fn method_of(frame: &WalkedFrame, is_proven: bool) -> Option<Interpre
     }
 }
 
+/// The address that stands for the frames outside of `frame`, which are in the heap: it returns to code that brings them back,
+/// without having been called from there. `None`: they are on the stack.
+pub fn frames_in_heap(frame: &WalkedFrame) -> Option<u64> {
+    let is_possible = frame.rule == Rule::FRAME_POINTER && covers(frame.pc);
+    let in_heap = if is_possible { hotspot::frames_in_heap(frame.pc) } else { None };
+    in_heap.filter(|_| !follows_call(frame.pc))
+}
+
 /// Whether frames with these flags may be no frames: heuristics have led to them.
 pub fn is_proven(flags: u8) -> bool {
     flags & (HEURISTIC | FRAME_POINTERS) == 0

@@ -188,8 +188,9 @@ unsafe fn intern(outer: Captured, tree: &CallTree, scratch: &Array<WalkedFrame>,
         let frame = unsafe { &*scratch.as_ptr().add(index) };
         // SAFETY: a frame of the running thread: the contract of `intern`.
         let method = if frame.has_method { unsafe { hotspot::method_of(frame, false) } } else { None };
-        captured.node = match method.and_then(|method| method.named) {
-            Some(named) => tree.intern(captured.node, named.pc, 0),
+        let named = method.and_then(|method| method.named).map(|named| named.pc);
+        captured.node = match named.or_else(|| hotspot::frames_in_heap(frame)) {
+            Some(pc) => tree.intern(captured.node, pc, 0),
             None => tree.intern(captured.node, frame.pc, code::generation_of(frame.pc)),
         };
         captured.flags = flags_inside(captured.flags, frame.flags);

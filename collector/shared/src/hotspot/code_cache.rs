@@ -290,11 +290,19 @@ impl CodeCache {
     /// it have their place and nothing in it. `memory` is that of the virtual machine's library.
     pub fn makes_frames(&self, memory: &ImageMemory, pc: u64) -> bool {
         const MAKERS: [&[u8]; 2] = [b"DeoptimizationBlob", b"UncommonTrapBlob"];
-        self.blob_at(pc.wrapping_sub(1)).is_some_and(|blob| {
-            // SAFETY: `blob_at` has checked that the blob's members can be read.
-            let name = unsafe { ((blob + self.layout.name) as *const u64).read_volatile() };
-            MAKERS.iter().any(|maker| memory.is(name, maker))
-        })
+        self.name_at(pc.wrapping_sub(1)).is_some_and(|name| MAKERS.iter().any(|maker| memory.is(name, maker)))
+    }
+
+    /// Whether `pc` is in the code that brings frames of virtual threads from the heap back to the stack.
+    pub fn brings_frames(&self, memory: &ImageMemory, pc: u64) -> bool {
+        self.has_names() && self.name_at(pc).is_some_and(|name| memory.begins(name, b"StubRoutines (continuation"))
+    }
+
+    /// Where the name of the live blob around `address` is.
+    fn name_at(&self, address: u64) -> Option<u64> {
+        let blob = self.blob_at(address)?;
+        // SAFETY: `blob_at` has checked that the blob's members can be read.
+        Some(unsafe { ((blob + self.layout.name) as *const u64).read_volatile() })
     }
 
     /// The interpreter's code from `pc` on, a return address in it; empty if it is none.

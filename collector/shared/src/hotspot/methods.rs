@@ -28,6 +28,10 @@ const FULL: usize = MOST_METHODS / 4 * 3;
 static METHODS: CodeList = CodeList::new();
 /// By address of a method: what was there. Whoever finds something must compare it.
 static PLACES: AtomicPtr<MethodSlot> = AtomicPtr::new(core::ptr::null_mut());
+/// The address that stands for frames in the heap; 0 until there are any.
+static FRAMES_IN_HEAP: AtomicU64 = AtomicU64::new(0);
+/// What such frames are called. No method's name has spaces in it.
+const NAME_OF_FRAMES_IN_HEAP: &[u8] = b"[frames of a virtual thread in the heap]";
 static KNOWN: Lock<KnownMethods> = Lock::new(KnownMethods::EMPTY);
 
 #[repr(C)]
@@ -313,6 +317,37 @@ pub(super) unsafe fn name_of(
     let pc = entry.pc_of(&now, bytecode)?;
     known.put_place(method, entry);
     Some(NamedBytecode { name: entry.name(), pc })
+}
+
+/// The address that stands for frames of virtual threads that are in the heap: they are listed as a method without a class.
+pub(super) fn frames_in_heap() -> Option<u64> {
+    let known = FRAMES_IN_HEAP.load(Ordering::Acquire);
+    if known != 0 {
+        return Some(known);
+    }
+    // As in `name_of`.
+    let undisturbed = SignalsBlocked::new();
+    if !undisturbed.are_blocked() {
+        return None;
+    }
+    let _alone = KNOWN.lock();
+    let known = FRAMES_IN_HEAP.load(Ordering::Acquire);
+    if known != 0 {
+        return Some(known);
+    }
+    let nothing: &[u8] = &[];
+    let frames = LiveMethod {
+        class: nothing,
+        name: NAME_OF_FRAMES_IN_HEAP,
+        descriptor: nothing,
+        file: nothing,
+        code: 0,
+        code_bytes: 0,
+        behind_code: nothing,
+    };
+    let pc = JAVA_ADDRESSES + append(&frames, nothing, 0)?.base + 1;
+    FRAMES_IN_HEAP.store(pc, Ordering::Release);
+    Some(pc)
 }
 
 /// Whether the method at `method` is still what it was when its bytecode at `bytecode` got this name.

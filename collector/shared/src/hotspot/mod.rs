@@ -182,6 +182,16 @@ pub fn makes_frames(pc: u64) -> bool {
     })
 }
 
+/// The address that stands for frames of a virtual thread that are in the heap, where the frame inside of them returns to
+/// `pc`, the code that brings them back; `None`: that is other code.
+#[cold]
+pub fn frames_in_heap(pc: u64) -> Option<u64> {
+    let cache = &layouts()?.cache;
+    // SAFETY: the loader has mapped the library there, and the state shows that it was not unloaded.
+    let memory = unsafe { ImageMemory::of(START.load(Ordering::Relaxed)) }?;
+    if cache.brings_frames(&memory, pc) { methods::frames_in_heap() } else { None }
+}
+
 /// The name of the method at `method`, in a frame that has `bytecode`; `None` if there is no method, or if the bytecode is
 /// none of its. If it is not certain that there is one (`is_live`), the kernel is asked about all that is read.
 ///

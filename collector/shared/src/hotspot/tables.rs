@@ -98,11 +98,24 @@ impl ImageMemory {
 
     /// Whether the text at `address` is this one.
     pub fn is(&self, address: u64, text: &[u8]) -> bool {
+        let end = [0];
+        self.has_bytes(address, text.iter().chain(&end), text.len() + 1)
+    }
+
+    /// Whether the text at `address` begins with this one.
+    pub fn begins(&self, address: u64, text: &[u8]) -> bool {
+        self.has_bytes(address, text.iter(), text.len())
+    }
+
+    fn has_bytes<'a>(&self, address: u64, mut bytes: impl Iterator<Item = &'a u8>, count: usize) -> bool {
+        let mut at = address;
         address != 0
-            && self.holds(address, text.len() as u64 + 1)
-            && text.iter().chain(&[0]).zip(address..).all(|(&byte, at)| {
+            && self.holds(address, count as u64)
+            && bytes.all(|&byte| {
                 // SAFETY: `holds` has checked that all these bytes are in a readable segment.
-                byte == unsafe { (at as *const u8).read() }
+                let is_same = byte == unsafe { (at as *const u8).read() };
+                at = at.wrapping_add(1);
+                is_same
             })
     }
 
@@ -237,16 +250,33 @@ impl ImageMemory {
 mod tests {
     use super::*;
 
+    /// The memory of this program.
+    fn own_memory(at: u64) -> ImageMemory {
+        // SAFETY: a zeroed answer is valid; the program's own file stays mapped.
+        unsafe {
+            let mut own = core::mem::zeroed::<libc::Dl_info>();
+            assert_ne!(libc::dladdr(at as *const _, &raw mut own), 0);
+            ImageMemory::of(own.dli_fbase as u64).unwrap()
+        }
+    }
+
+    #[test]
+    fn texts_are_compared_to_their_end_or_by_what_they_begin_with() {
+        static TEXT: [u8; 11] = *b"Interpreter";
+        static ENDED: [u8; 5] = *b"Inte\0";
+        let (at, ended) = (&raw const TEXT as u64, &raw const ENDED as u64);
+        let memory = own_memory(at);
+        assert!(memory.is(ended, b"Inte") && memory.begins(ended, b"Inte") && memory.begins(ended, b"In"));
+        assert!(memory.begins(at, b"Inte") && !memory.is(at, b"Inte") && !memory.begins(at, b"Ints"));
+        let outside = Box::new(TEXT);
+        assert!(!memory.begins(0, b"I") && !memory.begins(&raw const *outside as u64, b"I"));
+    }
+
     #[test]
     fn numbers_are_read_at_their_addresses_alone() {
         static WORDS: [u64; 2] = [0x0123_4567_89ab_cdef, 0x1122_3344_5566_7788];
         let at = &raw const WORDS as u64;
-        // SAFETY: a zeroed answer is valid; the program's own file stays mapped.
-        let memory = unsafe {
-            let mut own = core::mem::zeroed::<libc::Dl_info>();
-            assert_ne!(libc::dladdr(at as *const _, &raw mut own), 0);
-            ImageMemory::of(own.dli_fbase as u64).unwrap()
-        };
+        let memory = own_memory(at);
         assert_eq!((memory.word(at), memory.word(at + 8)), (Some(WORDS[0]), Some(WORDS[1])));
         assert_eq!((memory.int(at), memory.int(at + 4)), (Some(0x89ab_cdef), Some(0x0123_4567)));
         for apart in 1..8 {

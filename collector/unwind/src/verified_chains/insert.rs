@@ -4,7 +4,7 @@
 use super::chain_record::{ChainRecord, Marks, RecordOrigin, RecordSummary, StackCheck, ZERO};
 use super::{VerifiedChains, ucontext};
 use crate::address::{self, BITS, STACK_SHIFT};
-use crate::hotspot::InterpretedFrame;
+use crate::hotspot::{self, InterpretedFrame};
 use crate::memory::Array;
 use crate::rule::{Rule, RuleKind};
 use crate::{JAVA, flags_inside};
@@ -128,8 +128,8 @@ impl VerifiedChains {
         // SAFETY: `outer` is a record of this table: the contract of `create`.
         let (outer_origin, outer_captured) = unsafe { (*self.origin(outer), self.captured(outer)) };
         let named = method.and_then(|method| method.named);
-        let node = match named {
-            Some(named) => tree.intern(outer_captured.node, named.pc, 0),
+        let node = match named.map(|named| named.pc).or_else(|| hotspot::frames_in_heap(frame)) {
+            Some(pc) => tree.intern(outer_captured.node, pc, 0),
             None => tree.intern(outer_captured.node, frame.pc, code::generation_of(frame.pc)),
         };
         let flags = flags_inside(outer_captured.flags, frame.flags);
