@@ -89,13 +89,17 @@ fn a_peak_that_is_gone_at_once_is_seen() {
 fn memory_that_is_not_the_allocators_is_that_of_its_time() {
     let include = format!("-I{}", root().join("preload/include").display());
     let program = compile("passing_map.c", &["-O1", &include]);
-    // With a look at the mappings, and with samples of the resident set only.
-    for arguments in [&[][..], &["1000"]] {
+    // With a look at the mappings, and with samples of the resident set only, whose part of the recorder is an estimate from
+    // above.
+    for (arguments, least) in [(&[][..], 80), (&["1000"], 72)] {
         let traced = trace(&program, arguments, &[]);
         let replay = json(&["replay", "--allocator", "system"], &traced.recording());
         let most = |key| bounds(&replay["rows"][0], key).1 >> 20;
         let (peak, end) = (most("peak_bytes"), most("end_bytes"));
-        assert!((80..84).contains(&peak) && (32..36).contains(&end), "{peak} and {end} MiB: {arguments:?} {replay:#}");
+        assert!(
+            (least..84).contains(&peak) && (32..36).contains(&end),
+            "{peak} and {end} MiB: {arguments:?} {replay:#}"
+        );
     }
 }
 
