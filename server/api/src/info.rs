@@ -145,7 +145,7 @@ pub struct Existing {
 pub struct PeakRss {
     /// Resident bytes, the recorder's own included.
     pub bytes: u64,
-    /// Of it the recorder's own: of the look nearest to that moment, as in the ledger there; without looks the recorder's
+    /// Of it the recorder's own: of the look most like that moment, as in the ledger there; without looks the recorder's
     /// estimate from above.
     pub recorder_bytes: u64,
     /// When.

@@ -118,7 +118,8 @@ pub fn peak_rss(trace: &Trace) -> Option<PeakRss> {
     let looked = looked.max_by_key(|peak| peak.bytes);
     match (looked, sampled) {
         (Some(looked), Some(sampled)) if sampled.bytes > looked.bytes + looked.bytes / 50 => {
-            let near = trace.look_near(sampled.at_ns).and_then(|look| ledger::resident_and_recorder(trace, look));
+            let near = ledger::look_for(trace, None, sampled.at_ns, false)
+                .and_then(|look| ledger::resident_and_recorder(trace, look));
             Some(PeakRss { recorder_bytes: near.map_or(sampled.recorder_bytes, |near| near.1), ..sampled })
         }
         (looked, sampled) => looked.or(sampled),

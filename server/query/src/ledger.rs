@@ -63,7 +63,10 @@ pub fn look_for<'a>(trace: &'a Trace, at: Option<&TimeExpr>, at_ns: u64, before:
     let alike = || {
         let columns = trace.columns();
         let sampled = columns.sample_time.partition_point(|&t_ns| t_ns <= at_ns).saturating_sub(1);
-        let (rss, live) = (columns.sample_rss.get(sampled).copied(), trace.live_bytes_at(at_ns));
+        let sample = columns.sample_time.get(sampled).copied().zip(columns.sample_rss.get(sampled).copied());
+        // Known last: by a sample, or by the look.
+        let known = earlier.last().map(|look| (look.t_ns, look.counters.rss())).max(sample);
+        let (rss, live) = (known.map(|known| known.1), trace.live_bytes_at(at_ns));
         // Memory may be given back at once behind its peak: the nearest in time may be the look at which nothing is left.
         let difference = |look: &&LookFacts| {
             let resident = rss.map_or(0, |rss| look.counters.rss().abs_diff(rss));

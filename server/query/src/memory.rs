@@ -33,7 +33,7 @@ use tracehound_index::{Cancel, Position, Trace};
 pub struct MemoryParams {
     /// The moment; the end, if none is given.
     pub at: Option<TimeExpr>,
-    /// Of the looks the last one up to the moment, not the nearest one.
+    /// Of the looks the last one up to the moment, not the one most like it.
     pub before: bool,
     /// Most backtraces in the answer; what the others mapped is one entry without a stack.
     pub limit: Option<usize>,

@@ -29,7 +29,7 @@ use page_groups::{KeyGroups, PageGroups, PinSum};
 pub struct PinsParams {
     /// The moment; the end, if none is given.
     pub at: Option<TimeExpr>,
-    /// Of the looks the last one up to the moment, not the nearest one.
+    /// Of the looks the last one up to the moment, not the one most like it.
     pub before: bool,
     /// What a row is.
     pub by: PinGroup,

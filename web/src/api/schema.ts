@@ -2046,7 +2046,7 @@ export interface components {
             bytes: number;
             /**
              * Format: int64
-             * @description Of it the recorder's own: of the look nearest to that moment, as in the ledger there; without looks the recorder's
+             * @description Of it the recorder's own: of the look most like that moment, as in the ledger there; without looks the recorder's
              *     estimate from above.
              */
             recorder_bytes: number;
@@ -5271,7 +5271,7 @@ export interface operations {
                  * @example peak
                  */
                 at?: string;
-                /** @description Of the looks at the pages the last one up to the moment, not the nearest one. */
+                /** @description Of the looks at the pages the last one up to the moment, not the one most like it. */
                 before: boolean;
                 /** @description Most backtraces that mapped memory. */
                 limit?: number;
@@ -5531,7 +5531,7 @@ export interface operations {
                  * @example peak
                  */
                 at?: string;
-                /** @description Of the looks at the pages the last one up to the moment, not the nearest one. */
+                /** @description Of the looks at the pages the last one up to the moment, not the one most like it. */
                 before: boolean;
                 /** @description What a row is. */
                 by: components["schemas"]["PinGroup"];

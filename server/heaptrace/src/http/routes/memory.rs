@@ -15,7 +15,7 @@ parameters! {
         /// One instant: `1.5s`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
         #[param(example = "peak")]
         at: Option<String> = None,
-        /// Of the looks at the pages the last one up to the moment, not the nearest one.
+        /// Of the looks at the pages the last one up to the moment, not the one most like it.
         before: bool = false,
         /// Most backtraces that mapped memory.
         #[param(value_type = Option<u32>, minimum = 1, maximum = 10000)]

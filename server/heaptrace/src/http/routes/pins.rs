@@ -13,7 +13,7 @@ parameters! {
         /// One instant: `1.5s`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
         #[param(example = "peak")]
         at: Option<String> = None,
-        /// Of the looks at the pages the last one up to the moment, not the nearest one.
+        /// Of the looks at the pages the last one up to the moment, not the one most like it.
         before: bool = false,
         /// What a row is.
         by: PinGroup = PinGroup::Function,
