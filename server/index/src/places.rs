@@ -146,9 +146,8 @@ impl Trace {
         let behind = t_ns.saturating_add(1);
         let Some(index) = self.page_before(behind) else { return 0 };
         let (page, to) = (self.page(index), self.position_before(behind));
-        let allocated: u64 = (page.allocs..to.allocs).map(|row| self.size_of(row)).sum();
-        let freed: u64 = (page.frees..to.frees).map(|ordinal| self.size_of_free(ordinal)).sum();
-        (page.live + allocated).saturating_sub(freed)
+        let live = (page.allocs..to.allocs).fold(page.live, |sum, row| sum.saturating_add(self.size_of(row)));
+        (page.frees..to.frees).fold(live, |rest, ordinal| rest.saturating_sub(self.size_of_free(ordinal)))
     }
 
     /// Pages of [`OCCUPANCY_PAGE`] bytes with a live block, of the 64 events with this number: the fewest and the most

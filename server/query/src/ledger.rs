@@ -70,7 +70,8 @@ pub fn look_for<'a>(trace: &'a Trace, at: Option<&TimeExpr>, at_ns: u64, before:
         // Memory may be given back at once behind its peak: the nearest in time may be the look at which nothing is left.
         let difference = |look: &&LookFacts| {
             let resident = rss.map_or(0, |rss| look.counters.rss().abs_diff(rss));
-            (resident + trace.live_bytes_at(look.t_ns).abs_diff(live), look.t_ns.abs_diff(at_ns))
+            let of_live = trace.live_bytes_at(look.t_ns).abs_diff(live);
+            (resident.saturating_add(of_live), look.t_ns.abs_diff(at_ns))
         };
         [earlier.last(), later.first()].into_iter().flatten().min_by_key(difference)
     };

@@ -47,7 +47,10 @@ pub fn by_samples(basis: &ReplayBasis, others: &[OtherMemory], replayed: &[u64])
         Some((sample.t_ns, unexplained(sample, others.get(at)?.bytes, *replayed.get(at)?)))
     }));
     more.sort_by_key(|point| point.0);
-    others.iter().map(|other| OtherMemory { bytes: other.bytes + between(&more, other.t_ns), ..*other }).collect()
+    others
+        .iter()
+        .map(|other| OtherMemory { bytes: other.bytes.saturating_add(between(&more, other.t_ns)), ..*other })
+        .collect()
 }
 
 /// Bytes of a sample that are in the program's own mappings beyond what looks say.
