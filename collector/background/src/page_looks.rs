@@ -3,6 +3,7 @@
 //! ```text
 //! private, no file   mincore, 16 MiB at a time (about 1 ms a GiB; other threads' mmap waits for one such slice at most);
 //!                    empty address space is passed over by pagemap
+//! many small ones    pagemap for all that are neighbours
 //! files, shared      pagemap, since mincore reports the page cache
 //! what mincore took for more or less than the kernel counts: pages of zeros, swap   pagemap, there and from then on
 //! ```
@@ -13,7 +14,7 @@ mod pass;
 mod probe;
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use tracehound_format::look::{KernelCounters, LookReason, PageLook, PageState};
 
@@ -54,6 +55,8 @@ pub struct PageLooks {
     status: i32,
     page_bytes: u64,
     text: Vec<u8>,
+    /// Mappings of the recorder's library, which stay where they are.
+    library: Vec<Range<usize>>,
     /// Starts of mappings for which mincore is wrong.
     exact: Vec<u64>,
     /// Difference between the kernel's counters and its page tables.
@@ -84,6 +87,7 @@ impl PageLooks {
             status: -1,
             page_bytes,
             text: Vec::new(),
+            library: Vec::new(),
             exact: Vec::new(),
             slack: 0,
             last_rss: 0,
@@ -177,7 +181,10 @@ impl PageLooks {
         }
         self.probe.is_filtered = filtered || has_filter;
         let mut ours = own::list();
-        ours.extend(library(lines(&text), PageLook::fields as *const () as usize));
+        if self.library.is_empty() {
+            self.library = library(lines(&text), PageLook::fields as *const () as usize);
+        }
+        ours.extend(self.library.iter().cloned());
         ours.sort_unstable_by_key(|range| range.start);
         let quick = before.swap == 0 && !self.probe.is_filtered;
         let mut found = LookPass::run(&mut self.probe, &text, &ours, threads, quick.then_some(&self.exact));

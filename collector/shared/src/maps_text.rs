@@ -51,14 +51,21 @@ fn parse(line: &[u8]) -> Option<MapsLine<'_>> {
         rest = text.get(len..)?;
         text.get(..len)
     };
-    let mut ends = word()?
-        .split(|&byte| byte == b'-')
-        .map(|hex| std::str::from_utf8(hex).ok().and_then(|hex| usize::from_str_radix(hex, 16).ok()));
-    let (start, end) = (ends.next()??, ends.next()??);
+    let ends = word()?;
+    let dash = ends.iter().position(|&byte| byte == b'-')?;
+    let (start, end) = (address(ends.get(..dash)?)?, address(ends.get(dash + 1..)?)?);
     let permissions = word()?;
     let inode = word().and_then(|_| word()).and_then(|_| word()).unwrap_or_default();
     let path = rest.iter().position(|&byte| byte != b' ').and_then(|at| rest.get(at..)).unwrap_or_default();
     (start < end).then_some(MapsLine { range: start..end, permissions, has_file: !matches!(inode, b"" | b"0"), path })
+}
+
+/// A hexadecimal number: at most sixteen digits.
+fn address(text: &[u8]) -> Option<usize> {
+    if text.is_empty() || text.len() > 16 {
+        return None;
+    }
+    text.iter().try_fold(0, |value, &byte| Some(value << 4 | (byte as char).to_digit(16)? as usize))
 }
 
 /// The mappings of the object that `inside` lies in, the memory behind its file included.
@@ -100,5 +107,8 @@ mod tests {
         assert!(line.path.is_empty() && !line.has_file);
         assert_eq!(parse(b"7ffd000-7fff000 rw-p 00000000 00:00 0   [heap]").expect("a line").path, b"[heap]");
         assert!(parse(b"").is_none() && parse(b"x-y").is_none() && parse(b"20-10 r").is_none());
+        assert!(
+            parse(b"-10 r--p").is_none() && parse(b"10 r--p").is_none() && parse(b"10000000000000000-2 r").is_none()
+        );
     }
 }

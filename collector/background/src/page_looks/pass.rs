@@ -1,17 +1,23 @@
 //! One pass over all mappings, from the text of `/proc/self/maps` to records.
 
+use core::iter::Peekable;
 use core::num::NonZero;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tracehound_format::look::{LookMapping, MappingClass, PageLook, RunWriter};
 
-use super::probe::PageProbe;
+use super::probe::{PageProbe, SLICE_PAGES};
 use tracehound_shared::maps_text::{MapsLine, lines};
 
 /// Bytes of a record, approximately.
 const RECORD_BYTES: usize = 2 << 20;
 const MAPPING_BYTES: usize = 24;
+/// Mappings of at most so many pages are asked about together with their neighbours: a system call for each takes longer
+/// than pagemap does for all of them.
+const SMALL_PAGES: usize = 16;
+/// Least number of mappings that are asked about together.
+const LEAST_GROUP: usize = 4;
 /// Largest guard below a stack.
 const MOST_GUARD: usize = 1 << 20;
 
@@ -47,39 +53,61 @@ impl<'a> LookPass<'a> {
             runs: RunWriter::default(),
             end: 0,
         };
+        let mut rest = lines(text).peekable();
+        let mut group = Vec::new();
         // End of the mapping before, where that is a guard.
         let mut guard = 0;
-        for line in lines(text) {
-            let is_private = line.permissions.get(3) == Some(&b'p');
-            let has_access = !line.permissions.starts_with(b"---");
-            split(line.range.clone(), ours, |piece, is_ours| {
-                let mut mapping = pass.mapping(&line, &piece, is_ours, probe.page());
-                let can_have_thread = guard == piece.start || line.path == b"[stack]";
-                mapping.thread = if can_have_thread && !is_ours { thread_on(&piece, threads) } else { 0 };
-                if mapping.thread != 0 && mapping.class == MappingClass::Anonymous {
-                    mapping.class = MappingClass::Stack;
-                }
-                let start = piece.start as u64;
-                let quickly = quickly.filter(|exact| exact.binary_search(&start).is_err());
-                let pages = if mapping.class == MappingClass::Special {
-                    None
-                } else if is_private && !line.has_file && has_access && quickly.is_some() {
-                    let pages = probe.quickly(&piece, &mut pass.runs);
-                    pass.quick.push((start, pages));
-                    Some(pages)
-                } else if has_access || probe.can_scan() {
-                    probe.exactly(&piece, is_private, &mut pass.runs)
-                } else {
-                    None
-                };
-                pass.runs.close();
-                mapping.seen = pages.is_some();
-                pass.anonymous += pages.unwrap_or(0) * probe.page_bytes;
-                pass.add(mapping);
-            });
-            guard = if !has_access && line.range.len() <= MOST_GUARD { line.range.end } else { 0 };
+        while let Some(first) = rest.next() {
+            gather(first, &mut rest, probe.page(), &mut group);
+            let span = group.first().map_or(0, start_of)..group.last().map_or(0, end_of);
+            let is_known = group.len() >= LEAST_GROUP && probe.gather(&span);
+            for line in &group {
+                let has_access = !line.permissions.starts_with(b"---");
+                split(line.range.clone(), ours, |piece, is_ours| {
+                    let mut mapping = pass.mapping(line, &piece, is_ours, probe.page());
+                    let can_have_thread = guard == piece.start || line.path == b"[stack]";
+                    mapping.thread = if can_have_thread && !is_ours { thread_on(&piece, threads) } else { 0 };
+                    if mapping.thread != 0 && mapping.class == MappingClass::Anonymous {
+                        mapping.class = MappingClass::Stack;
+                    }
+                    let pages = if is_known {
+                        Some(probe.gathered(&piece, &mut pass.runs))
+                    } else if mapping.class == MappingClass::Special {
+                        None
+                    } else {
+                        pass.pages(probe, line, &piece, quickly)
+                    };
+                    pass.runs.close();
+                    mapping.seen = pages.is_some();
+                    pass.anonymous += pages.unwrap_or(0) * probe.page_bytes;
+                    pass.add(mapping);
+                });
+                guard = if !has_access && line.range.len() <= MOST_GUARD { line.range.end } else { 0 };
+            }
         }
         pass
+    }
+
+    /// Writes the runs of a piece of a mapping, and gives its resident pages of no file; `None` where nothing tells.
+    fn pages(
+        &mut self,
+        probe: &mut PageProbe,
+        line: &MapsLine<'a>,
+        piece: &Range<usize>,
+        quickly: Option<&Vec<u64>>,
+    ) -> Option<u64> {
+        let is_private = line.permissions.get(3) == Some(&b'p');
+        let has_access = !line.permissions.starts_with(b"---");
+        let start = piece.start as u64;
+        let is_quick = quickly.is_some_and(|exact| exact.binary_search(&start).is_err());
+        if is_private && !line.has_file && has_access && is_quick {
+            let pages = probe.quickly(piece, &mut self.runs);
+            self.quick.push((start, pages));
+            return Some(pages);
+        }
+        let is_told = has_access || probe.can_scan();
+        let runs = &mut self.runs;
+        if is_told { probe.exactly(piece, is_private, &mut |pages, state| runs.add(pages, state)) } else { None }
     }
 
     fn mapping(
@@ -136,6 +164,38 @@ impl<'a> LookPass<'a> {
         }
         self.looks
     }
+}
+
+/// Fills a group: the first mapping, and where that is small private memory of no file, its neighbours of the same kind.
+fn gather<'a>(
+    first: MapsLine<'a>,
+    rest: &mut Peekable<impl Iterator<Item = MapsLine<'a>>>,
+    page: NonZero<usize>,
+    group: &mut Vec<MapsLine<'a>>,
+) {
+    let is_small = |line: &MapsLine<'_>| {
+        let memory = [MappingClass::Anonymous, MappingClass::Break, MappingClass::Stack];
+        line.range.len() / page <= SMALL_PAGES && memory.contains(&class_of(line))
+    };
+    group.clear();
+    let (start, mut end, joins) = (first.range.start, first.range.end, is_small(&first));
+    group.push(first);
+    while joins {
+        let is_next = |line: &MapsLine<'_>| {
+            line.range.start == end && is_small(line) && (line.range.end - start) / page <= SLICE_PAGES
+        };
+        let Some(line) = rest.next_if(is_next) else { break };
+        end = line.range.end;
+        group.push(line);
+    }
+}
+
+const fn start_of(line: &MapsLine<'_>) -> usize {
+    line.range.start
+}
+
+const fn end_of(line: &MapsLine<'_>) -> usize {
+    line.range.end
 }
 
 fn class_of(line: &MapsLine<'_>) -> MappingClass {

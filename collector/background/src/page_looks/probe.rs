@@ -8,7 +8,7 @@ use tracehound_format::look::{KernelCounters, PageState, RunWriter};
 use tracehound_shared::sys::{self, Errno, PAGE_FILE, PAGE_PRESENT, PAGE_SWAPPED, PAGE_ZERO, ScannedRange};
 
 /// Pages that are asked about at once: the kernel holds its lock on the address space so long.
-const SLICE_PAGES: usize = 4096;
+pub const SLICE_PAGES: usize = 4096;
 /// Empty address space costs mincore a call for each slice, and pagemap next to nothing: above this, pagemap says where the
 /// next page is. Where there are pages, mincore takes a tenth of pagemap's time.
 const LONG_BYTES: usize = 4 * SLICE_PAGES * 4096;
@@ -25,12 +25,24 @@ pub struct PageProbe {
     has_scan: bool,
     bytes: Vec<u8>,
     ranges: Vec<ScannedRange>,
+    /// First address of what was gathered, and the state of each page from there.
+    start: usize,
+    states: Vec<PageState>,
 }
 
 impl PageProbe {
     /// Without a descriptor.
     pub fn new(page_bytes: u64) -> Self {
-        Self { pagemap: -1, page_bytes, is_filtered: false, has_scan: true, bytes: Vec::new(), ranges: Vec::new() }
+        Self {
+            pagemap: -1,
+            page_bytes,
+            is_filtered: false,
+            has_scan: true,
+            bytes: Vec::new(),
+            ranges: Vec::new(),
+            start: 0,
+            states: Vec::new(),
+        }
     }
 
     /// Bytes of a page.
@@ -96,23 +108,60 @@ impl PageProbe {
         }
     }
 
+    /// Finds out by pagemap about all pages of a range of private mappings, at most [`SLICE_PAGES`]. False where it cannot be
+    /// read.
+    pub fn gather(&mut self, range: &Range<usize>) -> bool {
+        let mut states = core::mem::take(&mut self.states);
+        states.clear();
+        let add = &mut |pages: u64, state| {
+            let room = SLICE_PAGES - states.len();
+            states.extend(core::iter::repeat_n(state, room.min(pages as usize)));
+        };
+        let is_read = self.exactly(range, true, add).is_some();
+        (self.start, self.states) = (range.start, states);
+        is_read
+    }
+
+    /// The pages of a part of what was gathered; gives the resident ones that are of no file.
+    pub fn gathered(&self, piece: &Range<usize>, runs: &mut RunWriter) -> u64 {
+        let page = self.page();
+        let (skipped, count) = (piece.start.saturating_sub(self.start) / page, piece.len() / page);
+        let states = self.states.iter().copied().chain(core::iter::repeat(PageState::Absent));
+        let mut resident = 0;
+        for state in states.skip(skipped).take(count) {
+            resident += u64::from(state == PageState::Anonymous);
+            runs.add(1, state);
+        }
+        resident
+    }
+
     /// The pages of any mapping, by pagemap; gives the resident ones that are of no file, or `None` where it cannot be read.
-    pub fn exactly(&mut self, range: &Range<usize>, is_private: bool, runs: &mut RunWriter) -> Option<u64> {
+    pub fn exactly(
+        &mut self,
+        range: &Range<usize>,
+        is_private: bool,
+        add: &mut impl FnMut(u64, PageState),
+    ) -> Option<u64> {
         if self.pagemap == -1 {
             return None;
         }
         if self.can_scan() {
-            match self.scan(range, is_private, runs) {
+            match self.scan(range, is_private, add) {
                 // An old kernel, or a range that pagemap does not know.
                 Err(Errno(libc::ENOTTY | libc::EINVAL)) => self.has_scan = false,
                 Err(_) => return None,
                 Ok(pages) => return Some(pages),
             }
         }
-        self.read(range, is_private, runs)
+        self.read(range, is_private, add)
     }
 
-    fn scan(&mut self, range: &Range<usize>, is_private: bool, runs: &mut RunWriter) -> sys::Result<u64> {
+    fn scan(
+        &mut self,
+        range: &Range<usize>,
+        is_private: bool,
+        add: &mut impl FnMut(u64, PageState),
+    ) -> sys::Result<u64> {
         let (page, end) = (page_of(self.page_bytes), range.end as u64);
         let (mut at, mut written, mut resident) = (range.start as u64, range.start as u64, 0);
         self.ranges.resize(512, ScannedRange::default());
@@ -132,8 +181,8 @@ impl PageProbe {
                 }
                 let state = state_of(found.categories, is_private);
                 let len = (to - from) / page;
-                runs.add((from - written) / page, PageState::Absent);
-                runs.add(len, state);
+                add((from - written) / page, PageState::Absent);
+                add(len, state);
                 resident += if state == PageState::Anonymous { len } else { 0 };
                 pages += len;
                 written = to;
@@ -147,12 +196,12 @@ impl PageProbe {
             }
             at = written;
         }
-        runs.add(end.saturating_sub(written) / page, PageState::Absent);
+        add(end.saturating_sub(written) / page, PageState::Absent);
         Ok(resident)
     }
 
     /// Eight bytes a page: bit 63 present, 62 swapped, 61 of a file.
-    fn read(&mut self, range: &Range<usize>, is_private: bool, runs: &mut RunWriter) -> Option<u64> {
+    fn read(&mut self, range: &Range<usize>, is_private: bool, add: &mut impl FnMut(u64, PageState)) -> Option<u64> {
         const ENTRY: usize = 8;
         let page = self.page();
         let mut resident = 0;
@@ -165,7 +214,7 @@ impl PageProbe {
                 Ok(len) if len >= ENTRY => len / ENTRY * ENTRY,
                 _ if at == range.start => return None,
                 _ => {
-                    runs.add(((range.end - at) / page) as u64, PageState::Absent);
+                    add(((range.end - at) / page) as u64, PageState::Absent);
                     break;
                 }
             };
@@ -175,7 +224,7 @@ impl PageProbe {
                 let categories = bit(63, PAGE_PRESENT) | bit(62, PAGE_SWAPPED) | bit(61, PAGE_FILE);
                 let state = state_of(categories, is_private);
                 resident += u64::from(state == PageState::Anonymous);
-                runs.add(1, state);
+                add(1, state);
             }
             at += len / ENTRY * page.get();
         }
