@@ -119,12 +119,13 @@ looks() {
     # shellcheck disable=SC2064  # the folder is known now
     trap "rm -rf '$out'" RETURN
     cc -O2 -pthread -Ipreload/include -o "$out/looked_at" tests/programs/looked_at.c
-    echo "looks: 4 GiB, 4 TiB of PROT_NONE, and no or 60,000 more mappings; nanoseconds"
-    for mappings in 0 60000; do
+    echo "looks: GiB in pages of 4 KiB, 4 TiB of PROT_NONE, and no or 60,000 more mappings; nanoseconds"
+    for size in "1 0" "4 0" "4 60000"; do
         for pages in off auto off auto; do
-            printf '%6d %-5s ' "$mappings" "$pages"
+            printf '%-8s %-5s ' "$size" "$pages"
+            # shellcheck disable=SC2086  # two arguments
             TRACEHOUND_PAGES=$pages LD_PRELOAD=$PWD/target/release/libtracehound.so TRACEHOUND_OUTPUT=$out/memory.dat \
-                "$out/looked_at" 4 "$mappings" 10
+                "$out/looked_at" $size 10
         done
     done
 }

@@ -168,6 +168,24 @@ fn tens_of_thousands_of_mappings() {
     near("live", row(&ledger, "live"), truth["live"], 2 * PAGE + 4096);
 }
 
+/// The kernel blocks every thread that maps memory while it counts the kinds of a large mapping.
+#[test]
+fn kinds_of_a_large_resident_set_are_counted_on_request_and_at_the_end() {
+    let traced = trace(compile("looked_at.c", &["-O1", "-pthread", &include()]), &["1", "0", "3"], &[]);
+    let counted = |at: &str| {
+        let answer = memory(&traced.recording(), at);
+        let keys: Vec<&str> =
+            answer["beside"].as_array().expect("rows").iter().filter_map(|row| row["key"].as_str()).collect();
+        assert!(number(&answer, "/rss_bytes") > 512 * MIB, "{answer:#}");
+        (number(&answer, "/kernel/rss_bytes"), keys.contains(&"lazy_free"))
+    };
+    let (before, is_shown) = counted("1s");
+    assert!(before <= 256 * MIB && !is_shown, "{before} bytes were counted while the program ran, shown: {is_shown}");
+    assert!(counted("cost").1, "not counted with a look that was requested");
+    let (bytes, is_shown) = counted("end");
+    assert!(bytes > 1024 * MIB && is_shown, "{bytes} bytes were counted at the end, shown: {is_shown}");
+}
+
 #[test]
 fn looks_can_be_switched_off_and_come_by_a_period() {
     let traced = trace(resident_program(), &[], &[("TRACEHOUND_PAGES", "off")]);

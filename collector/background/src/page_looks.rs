@@ -8,7 +8,8 @@
 //! what mincore took for more or less than the kernel counts: pages of zeros, swap   pagemap, there and from then on
 //! ```
 //! pagemap is queried by `PAGEMAP_SCAN` where the kernel has it, else read. Under a seccomp filter it is only read. The
-//! time of all looks is bounded: one part in [`SHARE`] of the recording's time, somewhat more for marks.
+//! time of all looks is bounded: one part in [`SHARE`] of the recording's time, the one at the end included; somewhat more
+//! for marks.
 
 mod pass;
 mod probe;
@@ -30,6 +31,11 @@ const SHARE: u64 = 200;
 const MOST_CREDIT_NS: i64 = 50_000_000;
 /// Most time that marks may borrow.
 const MOST_DEBT_NS: i64 = 100_000_000;
+/// Reading the mappings takes two to three parts in so many of a look, and with one look's time in hand another one is left
+/// for the end: reading that takes more than one part of the time in hand is given up.
+const READING_PART: i64 = 5;
+/// After that, so many times the time in hand is saved up.
+const SAVED_UP: u64 = 3;
 /// Least time between two looks that were not requested.
 const LEAST_PERIOD_NS: u64 = 20_000_000;
 /// As the recording grows longer, they are at least this part of its length apart, except at a new highest resident set.
@@ -46,6 +52,8 @@ pub struct LookRequest {
     pub reason: LookReason,
     /// Label of the request.
     pub label: Vec<u8>,
+    /// Nanoseconds after which reading the mappings is given up; `None`: it is not.
+    pub most_reading: Option<u64>,
 }
 
 /// See the module's description.
@@ -122,23 +130,30 @@ impl PageLooks {
         [self.maps, self.status, self.probe.pagemap]
     }
 
-    /// Whether a look is due that was not requested: the resident set is `rss` now, of which `recorder` bytes are the
+    /// The look that is due without a request, if one is: the resident set is `rss` now, of which `recorder` bytes are the
     /// recorder's, or `period` is over (0: there is none).
-    pub fn is_due(&mut self, now: u64, rss: u64, recorder: u64, period: u64) -> bool {
+    pub fn due(&mut self, now: u64, rss: u64, recorder: u64, period: u64) -> Option<LookRequest> {
         self.earn(now);
         self.recorder = recorder;
         let rss = rss.saturating_sub(recorder);
         let since = now.saturating_sub(self.last);
         if period > 0 && since >= period.max(2 * self.cost) {
-            return true;
+            return Some(LookRequest::default());
         }
         let changed = rss.abs_diff(self.last_rss);
-        if changed < LEAST_CHANGE || changed < self.last_rss / 50 || self.credit < self.cost.cast_signed() {
-            return false;
+        if changed < LEAST_CHANGE || changed < self.last_rss / 50 || self.credit < self.needed() {
+            return None;
         }
         let is_highest = rss > self.highest_rss.saturating_add(self.highest_rss / 50);
         let thinned = now.saturating_sub(self.began) / THINNING;
-        since >= if is_highest { LEAST_PERIOD_NS } else { LEAST_PERIOD_NS.max(thinned) }
+        let least = if is_highest { LEAST_PERIOD_NS } else { LEAST_PERIOD_NS.max(thinned) };
+        let most_reading = Some((self.credit / READING_PART).max(0).cast_unsigned());
+        (since >= least).then(|| LookRequest { most_reading, ..LookRequest::default() })
+    }
+
+    /// Credit that a look needs which was not requested: its own time, and that of the one at the end.
+    fn needed(&self) -> i64 {
+        self.cost.saturating_mul(2).cast_signed()
     }
 
     /// Whether there is time for a look at a mark.
@@ -159,7 +174,7 @@ impl PageLooks {
         }
         let earned = now.saturating_sub(self.earned_at) / SHARE;
         self.earned_at = now.max(self.earned_at);
-        self.credit = self.credit.saturating_add_unsigned(earned).min(MOST_CREDIT_NS);
+        self.credit = self.credit.saturating_add_unsigned(earned).min(MOST_CREDIT_NS.max(self.needed()));
     }
 
     /// Looks at all mappings. `threads` are addresses on the stacks of threads, each with the thread's id, by
@@ -176,8 +191,14 @@ impl PageLooks {
         let mut text = core::mem::take(&mut self.text);
         text.clear();
         let Some((before, has_filter)) = self.counters() else { return Vec::new() };
-        if sys::read_on(self.maps, &mut text).is_err() {
-            return Vec::new();
+        let is_over = || request.most_reading.is_some_and(|most| sys::clock(libc::CLOCK_MONOTONIC) - started > most);
+        match sys::read_on(self.maps, &mut text, || !is_over()) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.give_up(started);
+                return Vec::new();
+            }
+            Err(_) => return Vec::new(),
         }
         self.probe.is_filtered = filtered || has_filter;
         let mut ours = own::list();
@@ -221,6 +242,14 @@ impl PageLooks {
         self.last_rss = after.rss().saturating_sub(self.recorder);
         self.highest_rss = self.highest_rss.max(self.last_rss);
         looks
+    }
+
+    /// The mappings are too many for the time in hand: the look is made when more is saved up.
+    fn give_up(&mut self, started: u64) {
+        let saved = self.credit.max(0).cast_unsigned().saturating_mul(SAVED_UP);
+        self.cost = self.cost.max(saved / 2);
+        self.last = sys::clock(libc::CLOCK_MONOTONIC);
+        self.credit = self.credit.saturating_sub_unsigned(self.last.saturating_sub(started));
     }
 
     /// Notes the mappings in which mincore and the page tables differ.

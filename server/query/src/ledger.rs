@@ -50,6 +50,8 @@ pub const KEYS: [&str; 14] = [
 ];
 /// Most children of a row.
 const MOST_CHILDREN: usize = 50;
+/// The kernel's kinds of memory are those of a look where the resident sets differ by at most a twentieth, or these bytes.
+const MOST_OFF: u64 = 4 << 20;
 
 /// The look that a moment is answered by: one with that label, else the last one up to the moment if `before` is asked for,
 /// else of the last one before and the first one behind it that at which memory was more alike.
@@ -291,7 +293,9 @@ pub fn from_look(
         BesideRow { key: "free_not_resident".into(), bytes: not_resident },
         BesideRow { key: "page_tables".into(), bytes: map.after.page_tables },
     ];
-    if let Some(MemoryDetailFacts { kinds, .. }) = nearest_kinds(trace, map.t_ns) {
+    let counted = map.after.rss();
+    let is_alike = |near: &&MemoryDetailFacts| near.kinds.rss.abs_diff(counted) <= (counted / 20).max(MOST_OFF);
+    if let Some(MemoryDetailFacts { kinds, .. }) = nearest_kinds(trace, map.t_ns).filter(is_alike) {
         beside.push(BesideRow { key: "lazy_free".into(), bytes: kinds.lazy_free });
         beside.push(BesideRow { key: "huge_pages".into(), bytes: kinds.anonymous_huge });
     }

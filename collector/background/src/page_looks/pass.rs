@@ -180,11 +180,9 @@ fn gather<'a>(
     group.clear();
     let (start, mut end, joins) = (first.range.start, first.range.end, is_small(&first));
     group.push(first);
-    while joins {
-        let is_next = |line: &MapsLine<'_>| {
-            line.range.start == end && is_small(line) && (line.range.end - start) / page <= SLICE_PAGES
-        };
-        let Some(line) = rest.next_if(is_next) else { break };
+    while let Some(line) = rest.next_if(|line| {
+        joins && line.range.start == end && is_small(line) && (line.range.end - start) / page <= SLICE_PAGES
+    }) {
         end = line.range.end;
         group.push(line);
     }

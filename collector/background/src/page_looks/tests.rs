@@ -74,7 +74,12 @@ fn pages_are_seen_as_they_are() {
             unsafe { libc::munmap(sparse.cast(), 1 << 38) };
         }
         let look = |looks: &mut PageLooks| {
-            looks.look(LookRequest { reason: LookReason::Asked, label: b"x".to_vec() }, || 7, &[], filtered)
+            looks.look(
+                LookRequest { reason: LookReason::Asked, label: b"x".to_vec(), most_reading: None },
+                || 7,
+                &[],
+                filtered,
+            )
         };
         // Pages of zeros are noticed by the kernel's counters, among which another test's memory can hide them.
         let all_zeros = |found: &[PageLook]| states(found, only_read, 8 * MIB) == [0, 0, 0, 0, 2048];
@@ -153,22 +158,51 @@ fn our_own_memory_is_told_apart_and_the_main_stack_found() {
 fn looks_come_with_changes_and_stay_within_their_time() {
     let mut looks = PageLooks::new();
     let now = sys::clock(libc::CLOCK_MONOTONIC);
-    assert!(looks.is_due(now, 10 << 20, 0, 0), "the first resident set is a change");
-    assert!(!looks.is_due(now, 10 << 20, 10 << 20, 0), "all of it is the recorder's");
+    assert!(looks.due(now, 10 << 20, 0, 0).is_some(), "the first resident set is a change");
+    assert!(looks.due(now, 10 << 20, 10 << 20, 0).is_none(), "all of it is the recorder's");
     looks.recorder = 0;
     looks.look(LookRequest::default(), || 1, &[], false);
     looks.last_rss = 100 << 20;
     looks.highest_rss = 100 << 20;
     let later = looks.last + 30_000_000;
     (looks.began, looks.earned_at, looks.credit) = (looks.last, later, 10_000_000);
-    assert!(!looks.is_due(later, 101 << 20, 0, 0), "one in a hundred");
-    assert!(looks.is_due(later, 103 << 20, 0, 0) && looks.is_due(later, 97 << 20, 0, 0));
-    assert!(!looks.is_due(later, 130 << 20, 30 << 20, 0), "the recorder has grown");
-    assert!(looks.is_due(later, 130 << 20, 20 << 20, 0), "both have grown");
-    assert!(!looks.is_due(looks.last + 10_000_000, 103 << 20, 0, 0), "too soon");
+    assert!(looks.due(later, 101 << 20, 0, 0).is_none(), "one in a hundred");
+    assert!(looks.due(later, 103 << 20, 0, 0).is_some() && looks.due(later, 97 << 20, 0, 0).is_some());
+    assert!(looks.due(later, 130 << 20, 30 << 20, 0).is_none(), "the recorder has grown");
+    assert!(looks.due(later, 130 << 20, 20 << 20, 0).is_some(), "both have grown");
+    assert!(looks.due(looks.last + 10_000_000, 103 << 20, 0, 0).is_none(), "too soon");
+    looks.cost = 6_000_000;
+    assert!(looks.due(later, 103 << 20, 0, 0).is_none(), "none would be left for the end");
     looks.credit = 0;
     looks.cost = 40_000_000;
-    assert!(!looks.is_due(later, 103 << 20, 0, 0), "too dear");
-    assert!(looks.is_due(later + 100_000_000, 100 << 20, 0, 50_000_000), "a period was asked for");
+    assert!(looks.due(later, 103 << 20, 0, 0).is_none(), "too dear");
+    assert!(looks.due(later + 100_000_000, 100 << 20, 0, 50_000_000).is_some(), "a period was asked for");
     assert!(looks.has_time(later));
+}
+
+#[test]
+fn a_look_at_very_many_mappings_waits_until_there_is_time() {
+    const PAGES: usize = 40_000;
+    let range = mapped(PAGES * 4096, libc::PROT_READ);
+    for page in (0..PAGES).step_by(2) {
+        // SAFETY: inside the mapping.
+        unsafe { libc::mprotect(range.add(page * 4096).cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
+    }
+    let mut looks = PageLooks::new();
+    let began = sys::clock(libc::CLOCK_MONOTONIC);
+    let request = looks.due(began, 10 << 20, 0, 0).expect("there is credit for a small one");
+    assert_eq!(request.most_reading, Some((super::MOST_CREDIT_NS / 50) as u64));
+    let shorter = LookRequest { most_reading: Some(1000), ..request };
+    assert!(looks.look(shorter, || 1, &[], false).is_empty(), "a microsecond is enough for all mappings");
+    let needed = looks.needed();
+    assert!(needed >= 3 * super::MOST_CREDIT_NS / 10, "only {needed} ns are to be saved up");
+    assert!(looks.credit < super::MOST_CREDIT_NS / 10, "reading was free");
+    // What a long look needs can be saved up, however long that is.
+    looks.cost = 10 * super::MOST_CREDIT_NS as u64;
+    let later = looks.last + 2 * super::SHARE * looks.cost;
+    let request = looks.due(later, 10 << 20, 0, 0).expect("the time is saved up");
+    let found = looks.look(request, || 1, &[], false);
+    assert!(found.iter().map(|look| look.mappings.len()).sum::<usize>() > PAGES);
+    // SAFETY: nobody uses the range any more.
+    unsafe { libc::munmap(range.cast(), PAGES * 4096) };
 }

@@ -28,13 +28,13 @@ impl RecordingWriter {
             let must = requests.iter().any(|(reason, _)| asked(*reason));
             if must || self.looks.has_time(now) {
                 for (reason, label) in distinct(requests) {
-                    self.look(LookRequest { reason, label });
+                    self.look(LookRequest { reason, label, most_reading: None });
                 }
             }
             self.session.looks.done.store(wanted, Ordering::Release);
             sys::futex_wake(&self.session.looks.done, i32::MAX);
-        } else if self.looks.is_due(now, self.rss, self.recorder_bytes, period) {
-            self.look(LookRequest::default());
+        } else if let Some(request) = self.looks.due(now, self.rss, self.recorder_bytes, period) {
+            self.look(request);
         }
     }
 
@@ -42,13 +42,14 @@ impl RecordingWriter {
     pub(super) fn last_look(&mut self, reason: EndReason) {
         let is_in_a_hurry = matches!(reason, EndReason::Exit | EndReason::Exec);
         if self.session.options.pages != When::Off && !(is_in_a_hurry && self.looks.is_slow()) {
-            self.look(LookRequest { reason: LookReason::End, label: Vec::new() });
+            self.look(LookRequest { reason: LookReason::End, ..LookRequest::default() });
         }
     }
 
     /// Looks now; false where looks are off or the kernel gives no data.
     pub fn look_now(&mut self, label: Vec<u8>) -> bool {
-        self.session.options.pages != When::Off && self.look(LookRequest { reason: LookReason::Asked, label })
+        self.session.options.pages != When::Off
+            && self.look(LookRequest { reason: LookReason::Asked, label, most_reading: None })
     }
 
     fn look(&mut self, request: LookRequest) -> bool {
@@ -58,7 +59,7 @@ impl RecordingWriter {
         let looks = self.looks.look(request, self.facts.now, &threads, session.filtered.load(Ordering::SeqCst));
         let done = !looks.is_empty();
         if done && is_asked {
-            self.memory_detail(sys::clock(libc::CLOCK_MONOTONIC), true);
+            self.memory_detail_of_look();
         }
         let several = looks.len() > 1;
         for look in looks {

@@ -21,6 +21,8 @@ use tracehound_shared::sys;
 /// What is left of our heap when the writer's buffers are taken away: tables of modules and names, and what the
 /// allocator keeps for itself.
 const OTHER_LIMIT: u64 = 16 << 20;
+/// A resident set of at most so many bytes has its kinds counted in some milliseconds.
+const QUICK_DETAIL_BYTES: u64 = 256 << 20;
 
 impl RecordingWriter {
     pub(super) fn first_clock(&mut self) {
@@ -136,12 +138,14 @@ impl RecordingWriter {
         }
     }
 
-    /// Writes memory by its kinds, if it is time or it `must` be. The kernel holds its lock on the address space meanwhile,
-    /// and every thread that maps memory waits: at most a thousandth of the time, and the more seldom the longer the process has been running. Looks at the
-    /// page tables have more detail and block no thread.
+    /// Writes memory by its kinds, if it is time or it `must` be. The kernel holds its lock on the address space while it
+    /// counts a mapping, about 10 ms a GiB, and every thread that maps memory waits: so a large resident set is counted only
+    /// when it must be, others for at most a thousandth of the time, and the more seldom the longer the process has been
+    /// running. Looks at the page tables have more detail and block no thread.
     pub(super) fn memory_detail(&mut self, now: u64, must: bool) {
         const FIRST_PERIOD_NS: u64 = SECOND_NS;
-        if self.session.options.sample_memory_ms == 0 || (now < self.times.next_detail && !must) {
+        let is_due = now >= self.times.next_detail && self.rss <= QUICK_DETAIL_BYTES;
+        if self.session.options.sample_memory_ms == 0 || !(is_due || must) {
             return;
         }
         if self.times.first_detail == 0 {
@@ -154,6 +158,12 @@ impl RecordingWriter {
         let end = sys::clock(libc::CLOCK_MONOTONIC);
         let age = now.saturating_sub(self.times.first_detail);
         self.times.next_detail = end + (end.saturating_sub(now) * 1000).max(age / 200).max(FIRST_PERIOD_NS);
+    }
+
+    /// Writes memory by its kinds with a look that was requested: of a large resident set only if it is time.
+    pub(super) fn memory_detail_of_look(&mut self) {
+        let now = sys::clock(libc::CLOCK_MONOTONIC);
+        self.memory_detail(now, self.rss <= QUICK_DETAIL_BYTES || now >= self.times.next_detail);
     }
 
     /// Writes the parts of the recorder's memory, where they have changed.

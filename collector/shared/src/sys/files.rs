@@ -56,20 +56,22 @@ pub fn read_at(fd: i32, buffer: &mut [u8], offset: u64) -> Result<usize> {
 pub fn read_file(dir: i32, path: &CStr) -> Result<Vec<u8>> {
     let fd = open_at(dir, path, libc::O_RDONLY, 0)?;
     let mut bytes = Vec::new();
-    let result = read_on(fd, &mut bytes);
+    let result = read_on(fd, &mut bytes, || true);
     close(fd);
-    result.map(|()| bytes)
+    result.map(|_| bytes)
 }
 
-/// Adds what a file of the kernel's has from offset `bytes.len()` on.
-pub fn read_on(fd: i32, bytes: &mut Vec<u8>) -> Result<()> {
+/// Adds what a file of the kernel's has from offset `bytes.len()` on, as long as `goes_on` says so before each piece; false
+/// where it was given up.
+pub fn read_on(fd: i32, bytes: &mut Vec<u8>, mut goes_on: impl FnMut() -> bool) -> Result<bool> {
     let mut piece = [0_u8; 4096];
-    loop {
+    while goes_on() {
         match read_at(fd, &mut piece, bytes.len() as u64)? {
-            0 => return Ok(()),
+            0 => return Ok(true),
             len => bytes.extend_from_slice(piece.get(..len).unwrap_or_default()),
         }
     }
+    Ok(false)
 }
 
 /// Sets a file's length.
