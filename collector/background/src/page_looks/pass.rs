@@ -105,9 +105,9 @@ impl<'a> LookPass<'a> {
             self.quick.push((start, pages));
             return Some(pages);
         }
-        let is_told = has_access || probe.can_scan();
+        let is_known = has_access || probe.can_scan();
         let runs = &mut self.runs;
-        if is_told { probe.exactly(piece, is_private, &mut |pages, state| runs.add(pages, state)) } else { None }
+        if is_known { probe.exactly(piece, is_private, &mut |pages, state| runs.add(pages, state)) } else { None }
     }
 
     fn mapping(

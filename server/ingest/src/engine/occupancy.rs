@@ -99,7 +99,7 @@ fn none_near() -> Box<[(u64, u32)]> {
 
 impl PageOccupancy {
     /// Takes in a block, of one byte at least. Nothing here depends on how a block lies but numbers: a branch would be
-    /// guessed wrong at every second page.
+    /// predicted wrong at every second page.
     #[inline]
     pub fn add(&mut self, address: u64, size: u64) {
         let (first, last) = pages_of(address, size);
