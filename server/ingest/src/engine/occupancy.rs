@@ -98,23 +98,37 @@ fn none_near() -> Box<[(u64, u32)]> {
 }
 
 impl PageOccupancy {
-    /// Takes in a block, of one byte at least. Nothing here depends on how a block lies but numbers: a branch would be
-    /// predicted wrong at every second page.
+    /// Takes in a block, of one byte at least. Nothing here depends on how a block lies in its region but numbers: a branch
+    /// would be predicted wrong at every second page.
     #[inline]
     pub fn add(&mut self, address: u64, size: u64) {
         let (first, last) = pages_of(address, size);
-        self.enter(first, 1);
-        self.enter(last, u16::from(last != first));
+        let ((number, from), (end, to)) = (place_of(first), place_of(last));
         self.own_pages += (last - first).saturating_sub(1);
+        if number == end {
+            let Some(region) = self.region_or_new(number) else { return };
+            let more = enter(region, from, 1) + enter(region, to, u16::from(to != from));
+            self.shared_pages += more;
+        } else {
+            let more = self.region_or_new(number).map_or(0, |region| enter(region, from, 1));
+            self.shared_pages += more + self.region_or_new(end).map_or(0, |region| enter(region, to, 1));
+        }
     }
 
     /// Takes a block out that was taken in.
     #[inline]
     pub fn remove(&mut self, address: u64, size: u64) {
         let (first, last) = pages_of(address, size);
-        self.leave(first, 1);
-        self.leave(last, u16::from(last != first));
+        let ((number, from), (end, to)) = (place_of(first), place_of(last));
         self.own_pages -= (last - first).saturating_sub(1);
+        if number == end {
+            let Some(region) = self.region(number) else { return };
+            let less = leave(region, from, 1) + leave(region, to, u16::from(to != from));
+            self.shared_pages -= less;
+        } else {
+            let less = self.region(number).map_or(0, |region| leave(region, from, 1));
+            self.shared_pages -= less + self.region(end).map_or(0, |region| leave(region, to, 1));
+        }
     }
 
     /// How many they are.
@@ -124,30 +138,19 @@ impl PageOccupancy {
         self.shared_pages + self.own_pages
     }
 
-    /// Counts `blocks` more, one or none, in a page.
     #[inline]
-    fn enter(&mut self, page: u64, blocks: u16) {
-        let (number, at) = place_of(page);
+    fn region(&mut self, number: u64) -> Option<&mut Region> {
+        let place = self.find(number)?;
+        self.regions.get_mut(place as usize)
+    }
+
+    #[inline]
+    fn region_or_new(&mut self, number: u64) -> Option<&mut Region> {
         let place = match self.find(number) {
             Some(place) => place,
             None => self.begin(number),
         };
-        if let Some(count) = self.regions.get_mut(place as usize).and_then(|region| region.get_mut(at)) {
-            self.shared_pages += u64::from(*count == 0) & u64::from(blocks);
-            *count = count.saturating_add(blocks);
-        }
-    }
-
-    /// Counts `blocks` less, one or none, in a page.
-    #[inline]
-    fn leave(&mut self, page: u64, blocks: u16) {
-        let (number, at) = place_of(page);
-        let Some(place) = self.find(number) else { return };
-        if let Some(count) = self.regions.get_mut(place as usize).and_then(|region| region.get_mut(at)) {
-            let blocks = blocks & u16::from(*count != 0) & u16::from(*count != u16::MAX);
-            *count -= blocks;
-            self.shared_pages -= u64::from(*count == 0) & u64::from(blocks);
-        }
+        self.regions.get_mut(place as usize)
     }
 
     /// The place of a region that is there.
@@ -194,6 +197,24 @@ impl PageOccupancy {
         self.near = none_near();
         self.most = SPARE + 2 * self.places.len();
     }
+}
+
+/// Counts `blocks` more, one or none, in a page of a region; gives the pages that have a block now and had none.
+#[inline]
+fn enter(region: &mut Region, at: usize, blocks: u16) -> u64 {
+    let Some(count) = region.get_mut(at) else { return 0 };
+    let fresh = u64::from(*count == 0) & u64::from(blocks);
+    *count = count.saturating_add(blocks);
+    fresh
+}
+
+/// Counts `blocks` less, one or none, in a page of a region; gives the pages that had a block and have none now.
+#[inline]
+fn leave(region: &mut Region, at: usize, blocks: u16) -> u64 {
+    let Some(count) = region.get_mut(at) else { return 0 };
+    let blocks = blocks & u16::from(*count != 0) & u16::from(*count != u16::MAX);
+    *count -= blocks;
+    u64::from(*count == 0) & u64::from(blocks)
 }
 
 /// Where the place of a region is noted. Arenas begin at multiples of many regions, so all bits count.
