@@ -24,7 +24,7 @@ pub mod valgrind;
 pub use pythons::pythons;
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
@@ -368,6 +368,13 @@ pub fn dump_with(options: &[&str], file: &Path) -> Vec<Value> {
 #[must_use]
 pub fn number(document: &Value, path: &str) -> u64 {
     document.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} is no number in {document}"))
+}
+
+/// What a program of known memory says of itself: lines of `name bytes`.
+#[must_use]
+pub fn stated_bytes(text: &str) -> BTreeMap<String, u64> {
+    let line = |line: &str| line.split_once(' ').and_then(|(name, bytes)| Some((name.to_owned(), bytes.parse().ok()?)));
+    text.lines().filter_map(line).collect()
 }
 
 /// Function names of a stack in a JSON document, leaf first, unknown ones as `?`.

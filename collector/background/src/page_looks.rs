@@ -65,6 +65,8 @@ pub struct PageLooks {
     text: Vec<u8>,
     /// Mappings of the recorder's library, which stay where they are.
     library: Vec<Range<usize>>,
+    /// A look was put off, since there are too many mappings for the time in hand.
+    pub was_put_off: bool,
     /// Starts of mappings for which mincore is wrong.
     exact: Vec<u64>,
     /// Difference between the kernel's counters and its page tables.
@@ -96,6 +98,7 @@ impl PageLooks {
             page_bytes,
             text: Vec::new(),
             library: Vec::new(),
+            was_put_off: false,
             exact: Vec::new(),
             slack: 0,
             last_rss: 0,
@@ -191,7 +194,9 @@ impl PageLooks {
         let mut text = core::mem::take(&mut self.text);
         text.clear();
         let Some((before, has_filter)) = self.counters() else { return Vec::new() };
-        let is_over = || request.most_reading.is_some_and(|most| sys::clock(libc::CLOCK_MONOTONIC) - started > most);
+        let is_over = || {
+            request.most_reading.is_some_and(|most| sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started) > most)
+        };
         match sys::read_on(self.maps, &mut text, || !is_over()) {
             Ok(true) => {}
             Ok(false) => {
@@ -248,6 +253,7 @@ impl PageLooks {
     fn give_up(&mut self, started: u64) {
         let saved = self.credit.max(0).cast_unsigned().saturating_mul(SAVED_UP);
         self.cost = self.cost.max(saved / 2);
+        self.was_put_off = true;
         self.last = sys::clock(libc::CLOCK_MONOTONIC);
         self.credit = self.credit.saturating_sub_unsigned(self.last.saturating_sub(started));
     }

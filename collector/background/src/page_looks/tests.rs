@@ -196,6 +196,7 @@ fn a_look_at_very_many_mappings_waits_until_there_is_time() {
     assert_eq!(request.most_reading, Some((super::MOST_CREDIT_NS / 50) as u64));
     let shorter = LookRequest { most_reading: Some(1000), ..request };
     assert!(looks.look(shorter, || 1, &[], false).is_empty(), "a microsecond is enough for all mappings");
+    assert!(looks.was_put_off);
     let needed = looks.needed();
     assert!(needed >= 3 * super::MOST_CREDIT_NS / 10, "only {needed} ns are to be saved up");
     assert!(looks.credit < super::MOST_CREDIT_NS / 10, "reading was free");

@@ -58,6 +58,10 @@ impl RecordingWriter {
         let is_asked = request.reason == LookReason::Asked;
         let looks = self.looks.look(request, self.facts.now, &threads, session.filtered.load(Ordering::SeqCst));
         let done = !looks.is_empty();
+        if !done && self.looks.was_put_off {
+            let text = "looks at the page tables are rarer than changes of the resident set: the program has so many mappings that to read their list takes much of the time that looks may take";
+            session.remark((self.facts.now)(), "rare-looks", text.into());
+        }
         if done && is_asked {
             self.memory_detail_of_look();
         }
