@@ -1,4 +1,4 @@
-//! Pins: what would be given back if blocks lay elsewhere, against programs that move them and against recounts of the dump.
+//! Pins: what would be given back if blocks were elsewhere, against programs that move them and against recounts of the dump.
 
 use std::collections::BTreeMap;
 use std::path::Path;
