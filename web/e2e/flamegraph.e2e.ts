@@ -236,7 +236,7 @@ test.skipIf(inject("mock"))("the tooltip has the module's build id and the numbe
   );
   const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
   await settled(page);
-  await page.locator(".flame-chart .frame", { hasText: "import_batch" }).first().hover({ force: true });
+  await page.locator(".flame-chart .frame[data-written*='import_batch']").first().hover({ force: true });
   const tip = page.locator(".frame-tip");
   await expect.poll(() => tip.textContent()).toContain(`build id ${module?.build_id}`);
   expect(known.rows[0]?.cum_other).toBe(200);

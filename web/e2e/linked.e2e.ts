@@ -115,7 +115,7 @@ test.runIf(real)("the function under the pointer is lit wherever else it is", as
   await expect.poll(() => row.getAttribute("data-lit")).toBe("true");
   await page.goto(page.url().replace(/\/leaks.*/, "/flamegraph?metric=allocated"));
   await settled(page);
-  await page.locator(".flame-chart .frame", { hasText: "start_thread" }).first().hover({ force: true });
+  await page.locator(".flame-chart .frame[data-written*='start_thread']").first().hover({ force: true });
   await expect.poll(() => page.locator(".flame-chart .frame[data-lit]").count()).toBeGreaterThan(0);
   await page.mouse.move(5, 5);
   await expect.poll(() => page.locator(".flame-chart .frame[data-lit]").count()).toBe(0);

@@ -218,7 +218,8 @@ export class AccessibleTree {
       item.setAttribute("aria-label", this.look.description(node));
       item.setAttribute("data-name", shortName(frame?.name ?? label, 300));
       item.setAttribute("data-fill", this.look.color(node));
-      item.textContent = shortName(label, 80);
+      // No text in it: nobody sees it, readers say the name above, and to lay it out costs more than all the rest.
+      item.setAttribute("data-written", shortName(label, 80));
     }
     if (frame) {
       item.setAttribute("data-function", frame.name);

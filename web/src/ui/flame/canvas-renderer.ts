@@ -84,6 +84,8 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
   let scrolled = 0;
   /** The view that the small picture and the items were last put to. */
   let placed: FlameView | undefined;
+  /** All that the marks that are drawn depend on. */
+  let drawnMarks: readonly unknown[] = [];
   const raster = new Raster();
   let pixels: Uint32Array[] = [];
   let labels = new WeakMap<FlameNode, string>();
@@ -143,6 +145,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     }
     framesAreOld = true;
     mapIsOld = true;
+    drawnMarks = [];
     fitter = undefined;
     readStyle();
   }
@@ -169,18 +172,19 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       // Every way out of a zoom leads back to a picture that was there.
       const where: unknown[] = [layout, view.left, view.right, scrolled, zoomRow, look?.downwards];
       const state = [...where, look?.label, pixels, ink, fitter, marks.matches, marks.selectedName];
-      if (!pictures.recall(state)) {
+      const isHere = pictures.recall(state);
+      pictures.view = view;
+      if (glides) pictures.glide(width);
+      drawMarks();
+      if (!isHere) {
         paintFrames(pictures.context, raster, scene(), fitter);
         pictures.note(state);
       }
       painted += 1;
       host.dataset["painted"] = String(painted);
-      pictures.view = view;
-    }
+    } else drawMarks();
     framesAreOld = false;
-    drawMarks();
     drawMap();
-    if (glides) pictures.glide(width);
     if (placed === view) return;
     placed = view;
     host.dataset["view"] = `${view.left.toPrecision(6)} ${view.right.toPrecision(6)}`;
@@ -263,6 +267,10 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
       hovered,
       active: host.matches(":focus-visible") ? active : undefined,
     });
+    // Most pictures have the marks of the one before, and to draw them lays out the page.
+    const next = [width, ratio, ...outlines.flatMap(Object.values)];
+    if (next.length === drawnMarks.length && next.every((part, i) => part === drawnMarks[i])) return;
+    drawnMarks = next;
     marksCanvas.hidden = outlines.length === 0;
     if (outlines.length > 0) paintOutlines(overlay, outlines, ratio);
   }
