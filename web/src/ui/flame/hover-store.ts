@@ -7,6 +7,8 @@ import type { Point } from "./renderer.ts";
 export class HoverStore {
   private node: FlameNode | undefined;
   private at: Point = { x: 0, y: 0 };
+  /** The picture with which what was cleared goes. */
+  private leaves: number | undefined;
   private readonly nodeListeners = new Set<() => void>();
   private readonly moveListeners = new Set<(at: Point) => void>();
 
@@ -31,11 +33,22 @@ export class HoverStore {
     if (!changed && at.x === this.at.x && at.y === this.at.y) return;
     this.at = at;
     this.node = node;
-    if (changed) for (const listener of this.nodeListeners) listener();
+    if (changed) this.tell();
     for (const listener of this.moveListeners) listener(at);
   };
 
-  readonly clear = (): void => this.set(undefined, { x: 0, y: 0 });
+  /** Forgets it. What shows it goes with the next picture, which costs less than to lay out the page before that. */
+  readonly clear = (): void => {
+    if (this.node === undefined) return;
+    this.node = undefined;
+    this.leaves ??= requestAnimationFrame(this.tell);
+  };
+
+  private readonly tell = (): void => {
+    if (this.leaves !== undefined) cancelAnimationFrame(this.leaves);
+    this.leaves = undefined;
+    for (const listener of this.nodeListeners) listener();
+  };
 }
 
 export function useHoverStore(): HoverStore {

@@ -27,29 +27,31 @@ export function mappedLevels({ levels }: FlameLayout): number {
 
 /** The picture without its frame. */
 interface Strip {
-  canvas: HTMLCanvasElement;
+  raster: Raster;
   /** All that it depends on. */
   of: readonly unknown[];
 }
 
 /** Kept for each layout: every way out of a zoom leads back to the same tree. */
 const pictures = new WeakMap<FlameLayout, Strip>();
-const raster = new Raster();
 
 export function drawMinimap(context: CanvasRenderingContext2D, layout: FlameLayout, look: MinimapLook): void {
   const { view, width, ink } = look;
   const { canvas } = context;
-  const of = [look.pixels, look.downwards, ink.muted, canvas.width, canvas.height, width];
+  if (width <= 0) return;
+  const of = [look.pixels, look.downwards, canvas.width, canvas.height, width];
   let picture = pictures.get(layout);
   if (!picture || of.some((part, i) => part !== picture?.of[i])) {
-    picture = { canvas: document.createElement("canvas"), of };
+    picture = { raster: new Raster(), of };
     pictures.set(layout, picture);
-    picture.canvas.width = canvas.width;
-    picture.canvas.height = canvas.height;
-    paint(picture.canvas, layout, look);
+    paint(picture.raster, canvas, layout, look);
   }
-  context.clearRect(0, 0, width, MINIMAP_HEIGHT);
-  context.drawImage(picture.canvas, 0, 0, width, MINIMAP_HEIGHT);
+  // As large as the canvas: nothing from before is left.
+  picture.raster.show(context);
+  context.fillStyle = ink.muted;
+  context.globalAlpha = 0.35;
+  context.fillRect(0, MINIMAP_HEIGHT - INSET, width, 1);
+  context.globalAlpha = 1;
   const left = view.left * width;
   const right = Math.max(left + 2, view.right * width);
   if (view.right - view.left >= 1 - 1e-12) return;
@@ -63,15 +65,13 @@ export function drawMinimap(context: CanvasRenderingContext2D, layout: FlameLayo
   context.strokeRect(left + 0.75, 0.75, Math.max(1, right - left - 1.5), MINIMAP_HEIGHT - INSET - 1.5);
 }
 
-function paint(picture: HTMLCanvasElement, layout: FlameLayout, look: MinimapLook): void {
-  const { width, colorOf, pixels, downwards, ink } = look;
-  const context = picture.getContext("2d");
-  if (!context || width <= 0) return;
-  const ratio = picture.width / width;
+function paint(raster: Raster, size: { width: number; height: number }, layout: FlameLayout, look: MinimapLook): void {
+  const { colorOf, pixels, downwards } = look;
+  const ratio = size.width / look.width;
   const room = (MINIMAP_HEIGHT - INSET - 1) * ratio;
   const levels = layout.levels.slice(0, mappedLevels(layout));
   const row = Math.min(4 * ratio, room / levels.length);
-  raster.begin(picture.width, picture.height);
+  raster.begin(size.width, size.height);
   const { line } = raster;
   let bottom = 0;
   for (const [depth, level] of levels.entries()) {
@@ -81,11 +81,11 @@ function paint(picture: HTMLCanvasElement, layout: FlameLayout, look: MinimapLoo
     const colors = pixels[depth];
     let reached = 0;
     for (let i = 0; i < level.nodes.length; i += 1) {
-      const to = (level.x1[i] ?? 0) * picture.width;
+      const to = (level.x1[i] ?? 0) * size.width;
       if (to < reached + 0.5) continue;
       const node = level.nodes[i];
       if (!node || !colors) continue;
-      const from = Math.round((level.x0[i] ?? 0) * picture.width);
+      const from = Math.round((level.x0[i] ?? 0) * size.width);
       const pixel = colors[i] || pixelOf(colorOf(node));
       colors[i] = pixel;
       line.fill(pixel, from, Math.max(from + 1, Math.round(to)));
@@ -95,10 +95,4 @@ function paint(picture: HTMLCanvasElement, layout: FlameLayout, look: MinimapLoo
     else raster.row(Math.round(room) - next, Math.round(room) - bottom);
     bottom = next;
   }
-  raster.show(context);
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.fillStyle = ink.muted;
-  context.globalAlpha = 0.35;
-  context.fillRect(0, MINIMAP_HEIGHT - INSET, width, 1);
-  context.globalAlpha = 1;
 }

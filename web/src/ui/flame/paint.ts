@@ -205,9 +205,15 @@ export function paintOutlines(context: CanvasRenderingContext2D, outlines: reado
     bottom = Math.max(bottom, Math.ceil((y + ROW_HEIGHT) * ratio));
   }
   const { canvas } = context;
-  // Wipes it as well.
-  canvas.height = bottom - top;
-  canvas.style.height = `${(bottom - top) / ratio}px`;
+  const height = bottom - top;
+  if (canvas.height === height) {
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, canvas.width, height);
+  } else {
+    // Makes a new one: no more often than it must be.
+    canvas.height = height;
+    canvas.style.height = `${height / ratio}px`;
+  }
   canvas.style.transform = `translateY(${top / ratio}px)`;
   context.setTransform(ratio, 0, 0, ratio, 0, -top);
   for (const { x, y, width, color, thick } of outlines) {
