@@ -10,6 +10,8 @@ use super::cfi::bytes::Bytes;
 use super::cfi::entry::Fde;
 use super::cfi::index;
 use super::{file_sections, go_switch, registered};
+#[cfg(target_arch = "x86_64")]
+use memchr::memrchr_iter;
 use tracehound_shared::code;
 #[cfg(target_arch = "x86_64")]
 use tracehound_shared::code::DynamicSymbols;
@@ -131,8 +133,15 @@ pub fn begins_frames(pc: u64) -> bool {
     let start = start.max(pc.saturating_sub(REACH));
     // SAFETY: a readable segment of an object that holds code which the thread will return to.
     let code = unsafe { core::slice::from_raw_parts(start as *const u8, (pc - start) as usize) };
-    let begins = code.windows(4).rposition(|code| code == [0x55, 0x48, 0x89, 0xe5] || code == [0x55, 0x48, 0x8b, 0xec]);
-    begins.is_some_and(|at| locate(start + at as u64).is_none())
+    last_beginning(code).is_some_and(|at| locate(start + at as u64).is_none())
+}
+
+/// Where in `code` the last function begins that keeps frame pointers: `push rbp; mov rbp, rsp`, in either form.
+#[cfg(target_arch = "x86_64")]
+fn last_beginning(code: &[u8]) -> Option<usize> {
+    const MOVES: [[u8; 3]; 2] = [[0x48, 0x89, 0xe5], [0x48, 0x8b, 0xec]];
+    let begins = |at: &usize| MOVES.iter().any(|moves| code[at + 1..].starts_with(moves));
+    memrchr_iter(0x55, code).find(begins)
 }
 
 /// Whether the function around `pc` seems to begin as those that keep frame pointers do: not known here.
@@ -144,7 +153,9 @@ pub fn begins_frames(_: u64) -> bool {
 /// The bytes at `pc`, where the thread will return to.
 pub fn code_at<const N: usize>(pc: u64) -> Option<[u8; N]> {
     let last = pc.checked_add(N as u64 - 1)?;
-    let readable = is_in_user_space(pc) && is_readable(pc & !4095) && is_readable(last & !4095);
+    let (first_page, last_page) = (pc & !4095, last & !4095);
+    let readable =
+        is_in_user_space(pc) && is_readable(first_page) && (last_page == first_page || is_readable(last_page));
     // SAFETY: both pages are readable, and code that the thread will return to stays; bytes need no alignment. Volatile: a
     // JIT compiler may write there.
     readable.then(|| unsafe { (pc as *const [u8; N]).read_volatile() })
@@ -153,6 +164,15 @@ pub fn code_at<const N: usize>(pc: u64) -> Option<[u8; N]> {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_beginning_of_a_function_is_found() {
+        assert_eq!(last_beginning(&[0x90, 0x55, 0x48, 0x89, 0xe5, 0x55, 0x48, 0x8b, 0xec, 0x55, 0x90]), Some(5));
+        assert_eq!(last_beginning(&[0x55, 0x48, 0x89, 0xe5]), Some(0));
+        assert_eq!(last_beginning(&[0x55, 0x48, 0x89]), None, "cut off");
+        assert_eq!(last_beginning(&[0x55; 9]), None, "pushes alone");
+        assert_eq!(last_beginning(&[]), None);
+    }
 
     #[test]
     fn calls_are_recognised_from_behind() {

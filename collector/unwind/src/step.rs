@@ -202,7 +202,7 @@ pub fn kind_of_heuristic(rule: Rule, pc: u64, next: &StepResult) -> u8 {
 #[cold]
 pub fn keeps_frame_pointers(pc: u64, outer: Option<u64>) -> bool {
     let is_outside = |pc: u64| !code::has_object(pc.wrapping_sub(1));
-    outer.is_none_or(|outer| follows_call(outer) || is_outside(outer)) && (is_outside(pc) || begins_frames(pc))
+    outer.is_none_or(|outer| is_outside(outer) || follows_call(outer)) && (is_outside(pc) || begins_frames(pc))
 }
 
 /// One step by a [heuristic rule](heuristic_rule).
