@@ -218,7 +218,7 @@ export class AccessibleTree {
       item.setAttribute("aria-label", this.look.description(node));
       item.setAttribute("data-name", shortName(frame?.name ?? label, 300));
       item.setAttribute("data-fill", this.look.color(node));
-      // No text in it: nobody sees it, readers say the name above, and to lay it out costs more than all the rest.
+      // No text in it: nobody sees it, readers say the name above, and its layout costs more than all the rest.
       item.setAttribute("data-written", shortName(label, 80));
     }
     if (frame) {
