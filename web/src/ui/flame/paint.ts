@@ -212,8 +212,8 @@ export function paintOutlines(context: CanvasRenderingContext2D, outlines: reado
   } else {
     // Makes a new one: no more often than it must be.
     canvas.height = height;
-    canvas.style.height = `${height / ratio}px`;
   }
+  canvas.style.height = `${height / ratio}px`;
   canvas.style.transform = `translateY(${top / ratio}px)`;
   context.setTransform(ratio, 0, 0, ratio, 0, -top);
   for (const { x, y, width, color, thick } of outlines) {
