@@ -345,6 +345,40 @@ fn a_recording_says_which_frames_are_missing_and_how_to_get_them() {
     assert_eq!(plainly(&[program.to_str().unwrap()]), [""; 0]);
 }
 
+/// A library in the place of HotSpot's build without generated code, and a program that allocates in it.
+#[test]
+fn a_recording_says_where_a_jvm_interprets_without_frames() {
+    const JVM: &str = "
+        #include <stdlib.h>
+        void interpret(int number) { free(malloc(100 + number)); }
+    ";
+    const LAUNCHER: &str = "
+        void interpret(int number);
+        int main(void) { for (int number = 0; number < 1000; number++) interpret(number); }
+    ";
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir_all(at("lib/zero")).unwrap();
+    std::fs::write(at("jvm.c"), JVM).unwrap();
+    std::fs::write(at("launcher.c"), LAUNCHER).unwrap();
+    let compiled = Command::new("sh")
+        .args([
+            "-ec",
+            "cc -g -shared -fPIC -o lib/zero/libjvm.so jvm.c; cc -g -o launcher launcher.c \"$PWD/lib/zero/libjvm.so\"",
+        ])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let path = at("zero.dat");
+    let mut run = Command::new(heaptrace());
+    run.args(["run", "-o"]).arg(&path).arg("--").arg(at("launcher"));
+    assert!(run.output().unwrap().status.success());
+    let said = missing_frames(&path);
+    let begins = "libjvm.so: 1000 of ";
+    assert!(matches!(said.as_slice(), [one] if one.starts_with(begins) && one.contains("java -server")), "{said:?}");
+}
+
 /// What V8 optimises has other functions inlined, of which nothing has the names.
 #[test]
 fn a_recording_says_where_optimised_javascript_hides_functions() {

@@ -52,6 +52,8 @@ struct CodePlace {
     is_inlining: bool,
     /// A function of Python's whose name the recording does not have.
     is_unnamed_python: bool,
+    /// In a JVM that interprets methods within functions of its own.
+    is_zero: bool,
 }
 
 /// Allocations.
@@ -71,6 +73,8 @@ struct Counts {
     cut: u64,
     /// Those through functions of Python's whose names the recording does not have.
     unnamed_python: u64,
+    /// Those through a JVM that interprets methods within functions of its own.
+    zero: u64,
 }
 
 /// One remark a runtime; none where frames are as they should be.
@@ -85,12 +89,13 @@ pub(super) fn remarks(
         with(Landmark::V8Interpreter).map(|object| object.name.clone()).or_else(|| v8_without_symbols(trace, objects));
     let is_known = go.or(jvm).is_some() || v8.is_some();
     let is_killed = trace.end() == End::Killed;
+    let zero = trace.modules().iter().find(|module| is_zero(module));
     let is_generated = |id: LocationId| {
         let location = trace.location(id);
         location.module.is_none() || is_killed && is_interpreted(location.pc)
     };
     let generates = || (0..trace.location_count()).any(is_generated);
-    if !is_known && !generates() {
+    if !is_known && zero.is_none() && !generates() {
         return Vec::new();
     }
     // Not cancellable: a summary is computed as a whole.
@@ -101,6 +106,7 @@ pub(super) fn remarks(
         jvm.and_then(|object| of_jvm(&object.name, counts, trace.end() == End::Running)),
         if is_known { None } else { of_others(counts, is_killed) },
         of_python(counts),
+        zero.and_then(|module| of_zero(&module.name(), counts)),
     ];
     texts.into_iter().flatten().map(|text| (MISSING, text)).collect()
 }
@@ -113,6 +119,11 @@ fn v8_without_symbols(trace: &Trace, objects: &[Examined]) -> Option<String> {
     let exports = objects.iter().find(|object| object.offers.contains(super::V8_FUNCTION.as_bytes()));
     let by_name = || trace.modules().iter().map(ModuleFacts::name).find(|name| is_called(name) && !is_examined(name));
     exports.map(|object| object.name.clone()).or_else(by_name)
+}
+
+/// Whether an object is HotSpot without generated code, which its builds put into a folder of this name.
+fn is_zero(module: &ModuleFacts) -> bool {
+    module.path.ends_with(b"/zero/libjvm.so")
 }
 
 /// Whether V8 was told to inline nothing.
@@ -142,6 +153,7 @@ fn count(trace: &Trace, symbols: &dyn RecordingSymbols, objects: &[Examined], ca
             through.is_named |= outermost.is_named;
             through.is_inlining |= outermost.is_inlining;
             through.is_unnamed_python |= outermost.is_unnamed_python;
+            through.is_zero |= outermost.is_zero;
             if outermost.is_generated {
                 is_inside_nameless |= !is_inner_named;
                 is_inner_named = outermost.is_named;
@@ -157,6 +169,7 @@ fn count(trace: &Trace, symbols: &dyn RecordingSymbols, objects: &[Examined], ca
         add(&mut counts.inlining, through.is_inlining);
         add(&mut counts.cut, outermost.is_generated);
         add(&mut counts.unnamed_python, through.is_unnamed_python);
+        add(&mut counts.zero, through.is_zero);
     }
     Some(counts)
 }
@@ -177,6 +190,7 @@ fn places(
         objects.iter().flat_map(of).collect()
     };
     let (go, v8) = (ranges(Landmark::GoSwitch), ranges(Landmark::V8Interpreter));
+    let zeros: Vec<bool> = trace.modules().iter().map(is_zero).collect();
     let mut places = Vec::new();
     let mut nameless: Vec<LocationId> = Vec::new();
     for id in 0..trace.location_count() {
@@ -197,6 +211,7 @@ fn places(
             is_named: false,
             is_inlining: false,
             is_unnamed_python,
+            is_zero: location.module.is_some_and(|module| zeros.get(module as usize) == Some(&true)),
         });
     }
     symbols.resolve(trace, &nameless, cancel).ok()?;
@@ -308,6 +323,18 @@ fn of_python(counts: Counts) -> Option<String> {
     })
 }
 
+fn of_zero(object: &str, counts: Counts) -> Option<String> {
+    (counts.zero > 0).then(|| {
+        format!(
+            "{object}: {} of {} come from a JVM without generated code (Zero). It interprets methods within functions of \
+             its own, so no backtrace has a frame of Java: the JVM's functions stand for them. The server VM has these \
+             frames (`java -server`).",
+            counts.zero,
+            allocations(counts.all)
+        )
+    })
+}
+
 fn allocations(count: u64) -> String {
     if count == 1 { "one allocation".into() } else { format!("{count} allocations") }
 }
@@ -357,6 +384,9 @@ mod tests {
             unnamed.starts_with("10 of 1000 allocations have backtraces through Python functions without"),
             "{unnamed}"
         );
+        assert_eq!(of_zero("libjvm.so", counts(0, 0, 0, 0)), None);
+        let zero = of_zero("libjvm.so", Counts { zero: 10, ..counts(0, 0, 0, 0) }).unwrap();
+        assert!(zero.starts_with("libjvm.so: 10 of 1000 allocations come from a JVM without generated code"), "{zero}");
         let nameless = of_jvm("libjvm.so", counts(0, 1, 1, 0), false).unwrap();
         assert!(nameless.contains("1 of one allocation through Java pass through methods"), "{nameless}");
     }
