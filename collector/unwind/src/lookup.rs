@@ -140,7 +140,10 @@ pub fn begins_frames(pc: u64) -> bool {
 #[cfg(target_arch = "x86_64")]
 fn last_beginning(code: &[u8]) -> Option<usize> {
     const MOVES: [[u8; 3]; 2] = [[0x48, 0x89, 0xe5], [0x48, 0x8b, 0xec]];
-    let begins = |at: &usize| MOVES.iter().any(|moves| code[at + 1..].starts_with(moves));
+    let begins = |&at: &usize| {
+        let behind = code.get(at.wrapping_add(1)..).unwrap_or_default();
+        MOVES.iter().any(|moves| behind.starts_with(moves))
+    };
     memrchr_iter(0x55, code).find(begins)
 }
 
