@@ -52,7 +52,7 @@ pub struct LookRequest {
     pub reason: LookReason,
     /// Label of the request.
     pub label: Vec<u8>,
-    /// Nanoseconds after which reading the mappings is given up; `None`: it is not.
+    /// Nanoseconds of processor time after which reading the mappings is given up; `None`: it is not.
     pub most_reading: Option<u64>,
 }
 
@@ -194,8 +194,11 @@ impl PageLooks {
         let mut text = core::mem::take(&mut self.text);
         text.clear();
         let Some((before, has_filter)) = self.counters() else { return Vec::new() };
+        // Of the processor: on a busy machine the clock would run out in a process of any size.
+        let worked = sys::clock(libc::CLOCK_THREAD_CPUTIME_ID);
         let is_over = || {
-            request.most_reading.is_some_and(|most| sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started) > most)
+            let now = || sys::clock(libc::CLOCK_THREAD_CPUTIME_ID);
+            request.most_reading.is_some_and(|most| now().saturating_sub(worked) > most)
         };
         match sys::read_on(self.maps, &mut text, || !is_over()) {
             Ok(true) => {}
